@@ -1,0 +1,187 @@
+//! The configuration in force: what the TOML files say, checked as a whole.
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use crate::engine::{
+    policy::{Budget, Key, Policy},
+    pricing::Rates,
+};
+
+/// Everything the process runs by. Built whole or not at all; swapped in one step on reload.
+#[derive(Debug)]
+pub struct Config {
+    /// The main file, as given.
+    pub file: PathBuf,
+    pub server: Server,
+    pub store: Store,
+    pub durability: Durability,
+    /// In the order of the file.
+    pub providers: Vec<Arc<Provider>>,
+    pub aliases: HashMap<Box<str>, Alias>,
+    pub keys: HashMap<[u8; 32], Arc<Key>>,
+    /// All versions found in `policies_dir`.
+    pub policies: Vec<Arc<Policy>>,
+    pub tenant_budgets: HashMap<Arc<str>, Budget>,
+    pub global_budget: Option<Budget>,
+    /// A newer price table (same form as the bundled one) instead of the bundled one.
+    pub price_table: Option<PathBuf>,
+    /// What is odd but no mistake: told at start and by `tallygate check`.
+    pub warnings: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    pub listen: SocketAddr,
+    pub admin_listen: SocketAddr,
+    pub max_request_body: u64,
+    /// Data-plane threads, each with a runtime of its own. Default: one for each core.
+    pub workers: usize,
+    /// How long a drain waits for open requests after SIGTERM.
+    pub drain_timeout: Duration,
+    /// Origins that browsers may call from; empty: CORS is off.
+    pub cors_origins: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Store {
+    pub url: StoreUrl,
+    pub on_down: OnDown,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreUrl {
+    Sqlite(PathBuf),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnDown {
+    Refuse,
+    Local,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    Batched,
+    BeforeRelease,
+}
+
+#[derive(Debug)]
+pub struct Provider {
+    pub name: Arc<str>,
+    pub dialect: Dialect,
+    /// Without a final slash. Empty for the sandbox.
+    pub base_url: Option<url::Url>,
+    pub api_key: ApiKey,
+    pub connect_timeout: Duration,
+    pub first_byte_timeout: Duration,
+    pub idle_timeout: Duration,
+    /// Lower-case names of client headers that are let through.
+    pub forward_headers: Vec<http::HeaderName>,
+    /// Plain model names that go to this provider; `None`: any that no other provider claims.
+    pub models: Option<Vec<crate::engine::policy::Pattern>>,
+    /// Whether a stream may be asked for `stream_options.include_usage` (some servers answer 400).
+    pub stream_usage: bool,
+    /// The request member in which this upstream obeys an output cap.
+    pub cap_member: CapMember,
+    pub http: HttpVersion,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    OpenAi,
+    Sandbox,
+}
+
+/// The member that carries the output cap upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CapMember {
+    /// The one the client used; `max_completion_tokens` when it named none.
+    AsClient,
+    MaxTokens,
+    MaxCompletionTokens,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HttpVersion {
+    /// HTTP/2 where TLS negotiates it, else HTTP/1.1.
+    Auto,
+    Http1,
+    /// HTTP/2 also without TLS (prior knowledge).
+    Http2,
+}
+
+/// A provider's credential, as found when the configuration was loaded.
+#[derive(Debug)]
+pub enum ApiKey {
+    /// The provider takes none.
+    None,
+    Found(Secret),
+    /// Named in the file but not there: requests are answered 503 `provider_unavailable`.
+    /// Holds what was looked for, such as `env OPENAI_API_KEY`.
+    Missing(String),
+}
+
+/// A text that must not be shown. `Debug` is masked.
+pub struct Secret(String);
+
+impl Secret {
+    pub fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// `[models.NAME]`: an alias with its routes in order, or a priced plain name without routes.
+#[derive(Debug)]
+pub struct Alias {
+    pub routes: Vec<Route>,
+    pub price: Option<Rates>,
+    /// The model's own longest answer, in tokens.
+    pub max_output_tokens: Option<u64>,
+}
+
+/// `provider/model`, the provider being one of the configuration's.
+#[derive(Debug, Clone)]
+pub struct Route {
+    pub provider: Arc<Provider>,
+    pub model: Box<str>,
+}
+
+/// Every mistake that was found, ready to print.
+#[derive(Debug)]
+pub struct ConfigError {
+    pub problems: Vec<Problem>,
+}
+
+/// One mistake: where, what, and how it would be right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    pub file: PathBuf,
+    /// 1-based; absent where the mistake has no place, as in a file that is not there.
+    pub position: Option<(usize, usize)>,
+    /// Such as `keys[0].polcy`.
+    pub path: String,
+    pub message: String,
+}
+
+impl Config {
+    /// Reads the file and everything it names. All problems at once, never a half configuration.
+    pub fn load(_file: &Path) -> Result<Self, ConfigError> {
+        Err(ConfigError { problems: Vec::new() })
+    }
+}

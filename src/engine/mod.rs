@@ -1,0 +1,7 @@
+//! The decision core: plain values in, plain values out.
+//!
+//! No tokio, no I/O, no clock, no randomness, no statics. What a decision needs is handed in.
+
+pub mod money;
+pub mod policy;
+pub mod pricing;

@@ -1,0 +1,189 @@
+//! What a policy, a key and a tool contract say, as plain checked data.
+//!
+//! `config/check.rs` builds these from TOML; a value that would make no sense cannot be
+//! expressed. Nothing here reads a file, a clock or the network.
+
+use std::{num::NonZeroU64, sync::Arc};
+
+use super::money::Money;
+
+/// The rules one or more keys are bound to: one file in `policies_dir`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Policy {
+    pub id: Arc<str>,
+    pub version: u32,
+    pub status: Status,
+    pub models: ModelRules,
+    pub limits: RateLimits,
+    pub budget: Budget,
+    pub input: InputRules,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    Draft,
+    Published,
+    Archived,
+}
+
+/// Which models a key may name. `deny` wins over `allow`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ModelRules {
+    /// `None`: every configured model. `Some([])`: none.
+    pub allow: Option<Vec<Pattern>>,
+    pub deny: Vec<Pattern>,
+}
+
+/// An exact name, or `prefix-*`: everything that begins with `prefix-`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pattern {
+    Exact(Box<str>),
+    Prefix(Box<str>),
+}
+
+impl Pattern {
+    /// Reads `name` or `prefix*`. `None` for an empty text, a lone `*` inside a name, or
+    /// surrounding white space.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (stem, prefix) = match text.strip_suffix('*') {
+            Some(stem) => (stem, true),
+            None => (text, false),
+        };
+        if stem.contains('*') || stem.trim() != stem || (stem.is_empty() && !prefix) {
+            return None;
+        }
+        Some(if prefix { Self::Prefix(stem.into()) } else { Self::Exact(stem.into()) })
+    }
+
+    pub fn matches(&self, name: &str) -> bool {
+        match self {
+            Self::Exact(exact) => &**exact == name,
+            Self::Prefix(prefix) => name.starts_with(&**prefix),
+        }
+    }
+}
+
+/// `[limits]`: each counts for one key. Absent: no limit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RateLimits {
+    pub requests_per_minute: Option<NonZeroU64>,
+    pub tokens_per_minute: Option<NonZeroU64>,
+    pub parallel_requests: Option<NonZeroU64>,
+    /// How many requests may arrive at once before they are spread over the minute (governor).
+    pub burst: Option<NonZeroU64>,
+}
+
+/// `[budget]`: each counts for one key (tenant, or all). Absent: no limit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Budget {
+    pub daily: Amounts,
+    pub monthly: Amounts,
+    pub total: Amounts,
+    pub calendar: Calendar,
+    pub enforcement: Enforcement,
+    /// No answer is longer than this, in tokens.
+    pub max_output_tokens: Option<NonZeroU64>,
+    /// The cap when the client names none. Absent: `max_output_tokens`.
+    pub default_output_tokens: Option<NonZeroU64>,
+    /// If less than this still fits, the request is refused.
+    pub min_output_tokens: u64,
+}
+
+/// The limits of one window.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Amounts {
+    pub cost: Option<Money>,
+    pub tokens: Option<u64>,
+    pub requests: Option<u64>,
+}
+
+/// When a budget day begins: a time zone and an hour of reset.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Calendar {
+    pub zone: jiff::tz::TimeZone,
+    pub reset_at: jiff::civil::Time,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Enforcement {
+    /// The whole worst case is reserved before anything is sent.
+    Exact,
+    /// A small reservation grows while text streams; at the limit the stream is cut.
+    Elastic,
+}
+
+/// `[input]`: what a request may hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InputRules {
+    /// Characters in all message texts together.
+    pub max_chars: Option<u64>,
+    pub unsupported_patterns: Vec<Box<str>>,
+    /// Found: warned about and recorded, not refused.
+    pub sensitive_patterns: Vec<Box<str>>,
+}
+
+/// A client key, known by its digest alone.
+#[derive(Debug, Clone)]
+pub struct Key {
+    pub name: Arc<str>,
+    pub tenant: Arc<str>,
+    /// SHA-256 of the key text.
+    pub sha256: [u8; 32],
+    pub policy: Binding,
+    pub disabled: bool,
+    pub expires: Option<jiff::Timestamp>,
+    /// Empty: from anywhere.
+    pub allow_from: Vec<ipnet::IpNet>,
+    /// Empty: every served endpoint.
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// What the key's `policy` member resolved to when the configuration was loaded.
+#[derive(Debug, Clone)]
+pub enum Binding {
+    To(Arc<Policy>),
+    /// Archived, a draft, or not there: every request is refused with this reason.
+    Unusable(Box<str>),
+}
+
+/// The endpoints a key can be held to, by the names used in `endpoints = [...]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Endpoint {
+    Chat,
+    Models,
+}
+
+impl Endpoint {
+    pub const NAMES: &[(&'static str, Self)] = &[("chat", Self::Chat), ("models", Self::Models)];
+}
+
+impl Budget {
+    /// No limit at all; what a policy without a `[budget]` table says.
+    pub fn none() -> Self {
+        Self {
+            daily: Amounts::default(),
+            monthly: Amounts::default(),
+            total: Amounts::default(),
+            calendar: Calendar::utc(),
+            enforcement: Enforcement::Exact,
+            max_output_tokens: None,
+            default_output_tokens: None,
+            min_output_tokens: 16,
+        }
+    }
+
+    pub fn limits_cost(&self) -> bool {
+        [&self.daily, &self.monthly, &self.total].iter().any(|amounts| amounts.cost.is_some())
+    }
+
+    pub fn limits_tokens(&self) -> bool {
+        [&self.daily, &self.monthly, &self.total].iter().any(|amounts| amounts.tokens.is_some())
+    }
+}
+
+impl Calendar {
+    pub fn utc() -> Self {
+        Self { zone: jiff::tz::TimeZone::UTC, reset_at: jiff::civil::Time::midnight() }
+    }
+}
+

@@ -182,6 +182,8 @@ pub struct Problem {
 impl Config {
     /// Reads the file and everything it names. All problems at once, never a half configuration.
     pub fn load(_file: &Path) -> Result<Self, ConfigError> {
-        Err(ConfigError { problems: Vec::new() })
+        Err(ConfigError {
+            problems: Vec::new(),
+        })
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! No tokio, no I/O, no clock, no randomness, no statics. What a decision needs is handed in.
 
+pub mod budget;
+pub mod call;
 pub mod money;
 pub mod policy;
 pub mod pricing;
+pub mod record;

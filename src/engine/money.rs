@@ -30,7 +30,12 @@ impl Money {
             return None;
         }
         let nanos: u64 = format!("{fraction:0<9}").parse().ok()?;
-        whole.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(nanos).map(Self)
+        whole
+            .parse::<u64>()
+            .ok()?
+            .checked_mul(1_000_000_000)?
+            .checked_add(nanos)
+            .map(Self)
     }
 }
 
@@ -63,7 +68,17 @@ mod tests {
 
     #[test]
     fn refuses_what_is_not_an_exact_amount() {
-        for text in ["", ".5", "5.", "-1", "1e3", "0.0000000001", "1,0", " 1", "99999999999999"] {
+        for text in [
+            "",
+            ".5",
+            "5.",
+            "-1",
+            "1e3",
+            "0.0000000001",
+            "1,0",
+            " 1",
+            "99999999999999",
+        ] {
             assert_eq!(Money::parse(text), None, "{text}");
         }
     }

@@ -52,7 +52,11 @@ impl Pattern {
         if stem.contains('*') || stem.trim() != stem || (stem.is_empty() && !prefix) {
             return None;
         }
-        Some(if prefix { Self::Prefix(stem.into()) } else { Self::Exact(stem.into()) })
+        Some(if prefix {
+            Self::Prefix(stem.into())
+        } else {
+            Self::Exact(stem.into())
+        })
     }
 
     pub fn matches(&self, name: &str) -> bool {
@@ -173,17 +177,23 @@ impl Budget {
     }
 
     pub fn limits_cost(&self) -> bool {
-        [&self.daily, &self.monthly, &self.total].iter().any(|amounts| amounts.cost.is_some())
+        [&self.daily, &self.monthly, &self.total]
+            .iter()
+            .any(|amounts| amounts.cost.is_some())
     }
 
     pub fn limits_tokens(&self) -> bool {
-        [&self.daily, &self.monthly, &self.total].iter().any(|amounts| amounts.tokens.is_some())
+        [&self.daily, &self.monthly, &self.total]
+            .iter()
+            .any(|amounts| amounts.tokens.is_some())
     }
 }
 
 impl Calendar {
     pub fn utc() -> Self {
-        Self { zone: jiff::tz::TimeZone::UTC, reset_at: jiff::civil::Time::midnight() }
+        Self {
+            zone: jiff::tz::TimeZone::UTC,
+            reset_at: jiff::civil::Time::midnight(),
+        }
     }
 }
-

@@ -1,0 +1,341 @@
+//! One account as this process sees it: its lease, what is not written down yet, and what the
+//! store last said.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::{
+    engine::budget::{Lease, LimitSpec, MINUTE_MS, Period, Unit, Window, bucket},
+    store::{BookEntry, GrantReply, GrantRequest},
+};
+
+/// Slices of a busy account grow up to this part of its limit.
+const LARGEST_SLICE: u64 = 16;
+/// Without a reservation for this long an account's headroom goes back to the store.
+const IDLE_MS: i64 = 500;
+/// Two questions to the store within this time: slices should be larger.
+const BUSY_MS: i64 = 1_000;
+/// How long "there is no more" is believed: other processes give back too.
+const BELIEVE_MS: i64 = 100;
+
+pub struct Account {
+    pub id: Arc<str>,
+    state: Mutex<State>,
+}
+
+pub struct State {
+    pub spec: LimitSpec,
+    /// The current period and, while something of them is open, earlier ones.
+    slots: Vec<Slot>,
+    /// How much to ask for ahead of need.
+    ahead: u64,
+    pub asked: bool,
+    pub dirty: bool,
+    last_asked_ms: i64,
+    last_used_ms: i64,
+    /// What the store said when it had no more, and when.
+    exhausted: Option<(i64, GrantReply)>,
+    /// Sliding windows: what still counts, by bucket, as far as this process knows.
+    entries: BTreeMap<i64, i64>,
+}
+
+struct Slot {
+    period: Period,
+    lease: Lease,
+    /// Changes of what was spent that the store does not know yet.
+    unwritten: BTreeMap<i64, i64>,
+    changed: bool,
+}
+
+/// How an account stands, for a refusal or a header.
+#[derive(Debug, Clone, Default)]
+pub struct View {
+    pub used: u64,
+    pub reserved: u64,
+    pub resets_at_ms: Option<i64>,
+    /// Sliding windows: when `needed` would fit.
+    pub fits_at_ms: Option<i64>,
+}
+
+impl Account {
+    pub fn new(spec: LimitSpec) -> Self {
+        Self {
+            id: Arc::clone(&spec.account),
+            state: Mutex::new(State {
+                spec,
+                slots: Vec::new(),
+                ahead: 0,
+                asked: false,
+                dirty: false,
+                last_asked_ms: i64::MIN,
+                last_used_ms: i64::MIN,
+                exhausted: None,
+                entries: BTreeMap::new(),
+            }),
+        }
+    }
+
+    /// Held for nanoseconds: no call that takes it does I/O or waits.
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    pub fn sliding(&self) -> bool {
+        self.spec.window == Window::Minute
+    }
+
+    pub fn unit(&self) -> Unit {
+        self.spec.unit
+    }
+
+    /// A reload may move the limit; what was used stays.
+    pub fn update(&mut self, spec: LimitSpec) {
+        self.spec = spec;
+        self.exhausted = None;
+    }
+
+    /// The slot of the period that holds `now_ms`.
+    fn slot(&mut self, now_ms: i64) -> &mut Slot {
+        let current = |slot: &Slot| {
+            slot.period.start_ms <= now_ms && slot.period.end_ms.is_none_or(|end| now_ms < end)
+        };
+        let at = self.slots.iter().position(current).unwrap_or_else(|| {
+            let period = self.spec.window.period(now_ms, &self.spec.calendar);
+            self.slots.push(Slot {
+                period,
+                lease: Lease::default(),
+                unwritten: BTreeMap::new(),
+                changed: false,
+            });
+            self.exhausted = None;
+            self.slots.len() - 1
+        });
+        #[allow(clippy::indexing_slicing, reason = "found or pushed just above")]
+        &mut self.slots[at]
+    }
+
+    pub fn headroom(&mut self, now_ms: i64) -> u64 {
+        self.slot(now_ms).lease.headroom()
+    }
+
+    /// Takes `amount`, which must fit. Returns the period (fixed) or bucket (sliding) that a
+    /// settlement must name.
+    pub fn reserve(&mut self, amount: u64, now_ms: i64) -> i64 {
+        self.last_used_ms = now_ms;
+        let sliding = self.sliding();
+        let slot = self.slot(now_ms);
+        slot.changed = true;
+        let fits = slot.lease.reserve(amount);
+        debug_assert!(fits, "callers check the headroom first");
+        if !sliding {
+            return slot.period.start_ms;
+        }
+        // An admission counts from now on, whatever becomes of it.
+        let bucket = bucket(now_ms);
+        slot.lease.settle(amount, amount);
+        *slot.unwritten.entry(bucket).or_default() += signed(amount);
+        *self.entries.entry(bucket).or_default() += signed(amount);
+        bucket
+    }
+
+    /// Replaces a reservation of `booked` by what was used.
+    pub fn settle(&mut self, booked: i64, reserved: u64, used: u64, now_ms: i64) {
+        let sliding = self.sliding();
+        let wanted = if sliding { 0 } else { booked };
+        let Some(slot) = self
+            .slots
+            .iter_mut()
+            .find(|slot| slot.period.start_ms == wanted)
+        else {
+            return;
+        };
+        slot.changed = true;
+        self.exhausted = None;
+        if sliding {
+            // Corrects the entry while it still counts; afterwards there is nothing to correct.
+            if booked > now_ms - MINUTE_MS {
+                let change = signed(used) - signed(reserved);
+                *slot.unwritten.entry(booked).or_default() += change;
+                *self.entries.entry(booked).or_default() += change;
+            }
+            return;
+        }
+        slot.lease.settle(reserved, used);
+        *slot.unwritten.entry(booked).or_default() += signed(used);
+    }
+
+    /// Whether more should be asked for before it is needed; if so, the question is noted.
+    pub fn wants_ahead(&mut self, now_ms: i64) -> bool {
+        let low = self.headroom(now_ms) < self.ahead / 2;
+        let recent = self
+            .exhausted
+            .as_ref()
+            .is_some_and(|(at, _)| now_ms - at < BELIEVE_MS);
+        let ask = low && !self.asked && !recent;
+        self.asked |= ask;
+        ask
+    }
+
+    /// The question to put to the store: for `needed` now, and for what may come.
+    pub fn question(&mut self, needed: u64, now_ms: i64) -> GrantRequest {
+        let most = (self.spec.limit / LARGEST_SLICE).max(1);
+        let busy = now_ms.saturating_sub(self.last_asked_ms) < BUSY_MS;
+        self.ahead = if busy {
+            self.ahead.saturating_mul(2).max(needed)
+        } else {
+            needed
+        }
+        .min(most);
+        self.last_asked_ms = now_ms;
+        let period = self.slot(now_ms).period.start_ms;
+        GrantRequest {
+            account: Arc::clone(&self.spec.account),
+            period,
+            sliding: self.sliding(),
+            limit: self.spec.limit,
+            needed,
+            ahead: self.ahead,
+        }
+    }
+
+    /// Takes in what the store gave to `request`.
+    pub fn answer(&mut self, request: &GrantRequest, reply: GrantReply, now_ms: i64) {
+        self.asked = false;
+        let short = reply.granted < request.needed || reply.granted == 0;
+        if let Some(slot) = self
+            .slots
+            .iter_mut()
+            .find(|slot| slot.period.start_ms == request.period)
+        {
+            slot.lease.granted += reply.granted;
+            slot.changed = true;
+            if request.sliding {
+                self.entries = reply
+                    .live
+                    .iter()
+                    .map(|(at, amount)| (*at, signed(*amount)))
+                    .collect();
+                for (at, change) in &slot.unwritten {
+                    *self.entries.entry(*at).or_default() += change;
+                }
+            }
+        }
+        self.exhausted = short.then_some((now_ms, reply));
+    }
+
+    /// `true` while the store's "there is no more" is believed.
+    pub fn exhausted(&self, now_ms: i64) -> bool {
+        self.exhausted
+            .as_ref()
+            .is_some_and(|(at, _)| now_ms - at < BELIEVE_MS)
+    }
+
+    /// How the account stands as far as the store and we know.
+    pub fn view(&mut self, needed: u64, now_ms: i64) -> View {
+        if self.sliding() {
+            let (used, fits_at_ms) = self.sliding_view(needed, now_ms);
+            return View {
+                used,
+                reserved: 0,
+                resets_at_ms: fits_at_ms,
+                fits_at_ms,
+            };
+        }
+        let told = self.exhausted.as_ref().map_or(0, |(_, reply)| reply.spent);
+        let slot = self.slot(now_ms);
+        let unwritten: i64 = slot.unwritten.values().sum();
+        View {
+            used: told.saturating_add_signed(unwritten),
+            reserved: slot.lease.reserved,
+            resets_at_ms: slot.period.end_ms,
+            fits_at_ms: None,
+        }
+    }
+
+    /// What a sliding window counts now, and when it will count nothing any more.
+    pub fn rate(&mut self, now_ms: i64) -> (u64, i64) {
+        let (used, _) = self.sliding_view(0, now_ms);
+        let last = self
+            .entries
+            .last_key_value()
+            .map_or(now_ms, |(at, _)| at + MINUTE_MS);
+        (used, (last - now_ms).max(0))
+    }
+
+    fn sliding_view(&mut self, needed: u64, now_ms: i64) -> (u64, Option<i64>) {
+        self.entries = self.entries.split_off(&(now_ms - MINUTE_MS + 1));
+        let live: Vec<(i64, u64)> = self
+            .entries
+            .iter()
+            .map(|(at, amount)| (*at, u64::try_from(*amount).unwrap_or(0)))
+            .collect();
+        let used = live.iter().map(|(_, amount)| amount).sum();
+        (used, fits_at(self.spec.limit, needed, used, &live))
+    }
+
+    /// Counts as long unused, so that everything idle goes back with the next commit.
+    pub fn rest_now(&mut self) {
+        self.asked = false;
+        self.last_used_ms = i64::MIN;
+    }
+
+    /// Everything that the store should know, taken out of the slots.
+    pub fn take_changes(&mut self, now_ms: i64, entries: &mut Vec<BookEntry>) {
+        self.dirty = false;
+        let idle = now_ms.saturating_sub(self.last_used_ms) >= IDLE_MS;
+        let account = Arc::clone(&self.spec.account);
+        for slot in &mut self.slots {
+            let over = slot.period.end_ms.is_some_and(|end| end <= now_ms);
+            if !self.asked && (idle || over) && slot.lease.give_back() > 0 {
+                slot.changed = true;
+                self.ahead = 0;
+            }
+            if !std::mem::take(&mut slot.changed) {
+                continue;
+            }
+            slot.lease.take_settled();
+            entries.push(BookEntry {
+                account: Arc::clone(&account),
+                spent: std::mem::take(&mut slot.unwritten).into_iter().collect(),
+                period: slot.period.start_ms,
+                lease: slot.lease.granted,
+                reserved: slot.lease.reserved,
+            });
+        }
+        self.slots.retain(|slot| {
+            slot.lease.granted > 0 || slot.period.end_ms.is_none_or(|end| end > now_ms)
+        });
+    }
+
+    /// `true` once nothing is left that a later tick would have to give back.
+    pub fn at_rest(&self) -> bool {
+        !self.asked
+            && self
+                .slots
+                .iter()
+                .all(|slot| slot.lease.granted == 0 && !slot.changed)
+    }
+}
+
+/// When `needed` fits again as old entries stop counting; `None` if it never can.
+fn fits_at(limit: u64, needed: u64, used: u64, live: &[(i64, u64)]) -> Option<i64> {
+    if needed > limit {
+        return None;
+    }
+    let mut left = limit.saturating_sub(used);
+    for (bucket, amount) in live {
+        left = left.saturating_add(*amount);
+        if left >= needed {
+            return Some(bucket + MINUTE_MS);
+        }
+    }
+    live.last().map(|(bucket, _)| bucket + MINUTE_MS)
+}
+
+fn signed(amount: u64) -> i64 {
+    i64::try_from(amount).unwrap_or(i64::MAX)
+}

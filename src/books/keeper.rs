@@ -1,0 +1,217 @@
+//! The one thread that talks to the store: it gathers what happened and what is asked for, and
+//! commits it in one transaction.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::{Shared, account::Account};
+use crate::{
+    engine::record::Record,
+    store::{Batch, GrantRequest, Store},
+};
+
+/// Records and settlements are on disk at most this much later.
+const COMMIT_EVERY: Duration = Duration::from_millis(40);
+/// Idle slices are looked for this often.
+const TICK: Duration = Duration::from_millis(200);
+/// A batch takes in no more messages than this.
+const LARGEST_BATCH: usize = 20_000;
+const RETRY_AFTER: Duration = Duration::from_millis(200);
+
+pub enum Message {
+    Record(Box<Record>),
+    /// This account has changes.
+    Changed(Arc<Account>),
+    /// More of this account is needed: now (with someone waiting), or ahead of need.
+    Ask {
+        account: Arc<Account>,
+        needed: u64,
+        reply: Option<oneshot::Sender<()>>,
+    },
+    /// Answer when everything before this is on disk.
+    Flush(oneshot::Sender<()>),
+    /// Give everything back and end.
+    Close(oneshot::Sender<()>),
+}
+
+#[derive(Default)]
+struct Pending {
+    records: Vec<Record>,
+    changed: HashMap<Arc<str>, Arc<Account>>,
+    asks: HashMap<Arc<str>, (Arc<Account>, u64)>,
+    waiting: Vec<oneshot::Sender<()>>,
+    urgent: bool,
+    closing: bool,
+}
+
+pub async fn run(
+    mut store: Box<dyn Store>,
+    shared: Arc<Shared>,
+    mut inbox: mpsc::UnboundedReceiver<Message>,
+) {
+    // Accounts that hold a slice, to be looked at until they are at rest.
+    let mut active: HashMap<Arc<str>, Arc<Account>> = HashMap::new();
+    let mut tick = tokio::time::interval(TICK);
+    loop {
+        let mut pending = Pending::default();
+        let mut messages = Vec::new();
+        tokio::select! {
+            received = inbox.recv_many(&mut messages, LARGEST_BATCH) => {
+                if received == 0 {
+                    return;
+                }
+            }
+            _ = tick.tick() => pending.changed.extend(active.drain()),
+        }
+        messages
+            .into_iter()
+            .for_each(|message| pending.add(message));
+        if !pending.urgent && !pending.is_empty() {
+            gather(&mut pending, &mut inbox).await;
+        }
+        if pending.is_empty() {
+            continue;
+        }
+        if pending.closing {
+            pending.changed.extend(shared.all_accounts());
+        }
+        let closing = pending.closing;
+        commit(&mut *store, &shared, pending, &mut active).await;
+        if closing {
+            return;
+        }
+    }
+}
+
+/// Waits a moment for more, unless somebody is waiting for us.
+async fn gather(pending: &mut Pending, inbox: &mut mpsc::UnboundedReceiver<Message>) {
+    let wait = tokio::time::sleep(COMMIT_EVERY);
+    tokio::pin!(wait);
+    while !pending.urgent {
+        tokio::select! {
+            message = inbox.recv() => match message {
+                Some(message) => pending.add(message),
+                None => return,
+            },
+            () = &mut wait => break,
+        }
+    }
+    while let Ok(message) = inbox.try_recv() {
+        pending.add(message);
+        if pending.records.len() >= LARGEST_BATCH {
+            break;
+        }
+    }
+}
+
+impl Pending {
+    fn add(&mut self, message: Message) {
+        match message {
+            Message::Record(record) => self.records.push(*record),
+            Message::Changed(account) => {
+                self.changed.insert(Arc::clone(&account.id), account);
+            }
+            Message::Ask {
+                account,
+                needed,
+                reply,
+            } => {
+                self.urgent |= reply.is_some();
+                self.waiting.extend(reply);
+                let entry = self
+                    .asks
+                    .entry(Arc::clone(&account.id))
+                    .or_insert_with(|| (Arc::clone(&account), 0));
+                entry.1 = entry.1.saturating_add(needed);
+                self.changed.insert(Arc::clone(&account.id), account);
+            }
+            Message::Flush(done) => {
+                self.urgent = true;
+                self.waiting.push(done);
+            }
+            Message::Close(done) => {
+                self.urgent = true;
+                self.closing = true;
+                self.waiting.push(done);
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.records.is_empty()
+            && self.changed.is_empty()
+            && self.asks.is_empty()
+            && self.waiting.is_empty()
+    }
+}
+
+async fn commit(
+    store: &mut dyn Store,
+    shared: &Shared,
+    pending: Pending,
+    active: &mut HashMap<Arc<str>, Arc<Account>>,
+) {
+    let now_ms = shared.clock.now_ms();
+    let mut batch = Batch {
+        records: pending.records,
+        now_ms,
+        ..Batch::default()
+    };
+    let mut asked: Vec<Arc<Account>> = Vec::with_capacity(pending.asks.len());
+    for (account, needed) in pending.asks.into_values() {
+        let mut state = account.lock();
+        state.asked = true;
+        batch.grants.push(state.question(needed, now_ms));
+        drop(state);
+        asked.push(account);
+    }
+    for account in pending.changed.values() {
+        let mut state = account.lock();
+        if pending.closing {
+            state.rest_now();
+        }
+        state.take_changes(now_ms, &mut batch.books);
+    }
+    let replies = loop {
+        match store.commit(&batch).await {
+            Ok(replies) => break replies,
+            Err(error) => {
+                shared.fail(&error);
+                // Whoever waits is told now; what happened is kept and tried again.
+                if !pending.waiting.is_empty() && !pending.closing {
+                    shared.down.store(true, Ordering::Release);
+                }
+                tokio::time::sleep(RETRY_AFTER).await;
+            }
+        }
+    };
+    shared.recovered();
+    shared
+        .queued
+        .fetch_sub(batch.records.len(), Ordering::AcqRel);
+    settle_grants(&asked, &batch.grants, replies, now_ms);
+    for (id, account) in pending.changed {
+        if !account.lock().at_rest() {
+            active.insert(id, account);
+        }
+    }
+    for waiting in pending.waiting {
+        let _ = waiting.send(());
+    }
+}
+
+fn settle_grants(
+    asked: &[Arc<Account>],
+    requests: &[GrantRequest],
+    replies: Vec<crate::store::GrantReply>,
+    now_ms: i64,
+) {
+    for ((account, request), reply) in asked.iter().zip(requests).zip(replies) {
+        account.lock().answer(request, reply, now_ms);
+    }
+}

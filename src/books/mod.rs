@@ -1,0 +1,309 @@
+//! This process's side of the accounts and the ledger: reservations in memory, slices asked
+//! for ahead of need, everything written down in batches by one thread of its own.
+
+mod account;
+mod keeper;
+mod purse;
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use dashmap::DashMap;
+use tokio::sync::{mpsc, oneshot};
+
+pub use self::purse::{Actual, Need, Purse, RateView, Reservation};
+use self::{
+    account::{Account, State},
+    keeper::Message,
+    purse::Parallel,
+};
+use crate::{
+    clock::Clock,
+    engine::{
+        budget::{LimitSpec, Unit, Window},
+        money::Money,
+        record::{Event, Record},
+    },
+    store::{Store, StoreError},
+};
+
+/// More unwritten records than this: the store is behind, and we no longer go on.
+const MOST_QUEUED: usize = 200_000;
+/// A request waits this long for the store at most.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A handle; cheap to clone, usable from every runtime.
+#[derive(Clone)]
+pub struct Books(Arc<Shared>);
+
+pub struct Shared {
+    pub clock: Clock,
+    to_keeper: mpsc::UnboundedSender<Message>,
+    accounts: DashMap<Arc<str>, Arc<Account>>,
+    parallel: DashMap<Arc<str>, Arc<Parallel>>,
+    /// Records on their way to the store.
+    queued: AtomicUsize,
+    down: AtomicBool,
+    failure: Mutex<Option<String>>,
+    /// `on_down = "local"`: go on with what is leased, and beyond it with a lease of our own.
+    go_on_when_down: bool,
+}
+
+/// Why a reservation was not made.
+#[derive(Debug)]
+pub enum Refusal {
+    Short(Box<Shortfall>),
+    /// The store does not answer.
+    Unavailable,
+}
+
+/// The limit that said no, in figures.
+#[derive(Debug, Clone)]
+pub struct Shortfall {
+    /// As in the configuration.
+    pub name: &'static str,
+    pub subject: Arc<str>,
+    pub unit: Unit,
+    pub window: Window,
+    pub limit: u64,
+    pub used: u64,
+    pub reserved: u64,
+    pub needed: u64,
+    pub resets_at_ms: Option<i64>,
+    /// Limits by the minute: how long until this need fits.
+    pub retry_after: Option<Duration>,
+    pub zone: jiff::tz::TimeZone,
+}
+
+impl Default for Shortfall {
+    fn default() -> Self {
+        Self {
+            name: "",
+            subject: "".into(),
+            unit: Unit::Requests,
+            window: Window::Total,
+            limit: 0,
+            used: 0,
+            reserved: 0,
+            needed: 0,
+            resets_at_ms: None,
+            retry_after: None,
+            zone: jiff::tz::TimeZone::UTC,
+        }
+    }
+}
+
+impl Shortfall {
+    /// By the minute or parallel: frees up by waiting a little.
+    pub fn is_rate(&self) -> bool {
+        self.window == Window::Minute
+    }
+
+    /// An amount of this limit's unit, for people.
+    pub fn amount(&self, amount: u64) -> String {
+        match self.unit {
+            Unit::Cost => Money::from_nanos(amount).to_string(),
+            Unit::Tokens => format!("{amount} tokens"),
+            Unit::Requests => format!("{amount} requests"),
+        }
+    }
+
+    /// The instant it begins anew, in the policy's time zone, with its offset.
+    pub fn resets_at_text(&self) -> Option<String> {
+        let at = jiff::Timestamp::from_millisecond(self.resets_at_ms?).ok()?;
+        Some(
+            at.to_zoned_datetime(self.zone.clone())
+                .strftime("%Y-%m-%dT%H:%M:%S%:z")
+                .to_string(),
+        )
+    }
+}
+
+impl Books {
+    /// Recovers what an earlier process left, then starts the writing thread.
+    ///
+    /// # Errors
+    /// When the store cannot be read at start: without it nothing could be promised.
+    pub async fn open(
+        mut store: Box<dyn Store>,
+        clock: Clock,
+        go_on_when_down: bool,
+    ) -> Result<Self, StoreError> {
+        let recovered = store.recover(clock.now_ms()).await?;
+        let (to_keeper, inbox) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared {
+            clock,
+            to_keeper,
+            accounts: DashMap::new(),
+            parallel: DashMap::new(),
+            queued: AtomicUsize::new(0),
+            down: AtomicBool::new(false),
+            failure: Mutex::new(None),
+            go_on_when_down,
+        });
+        let books = Self(Arc::clone(&shared));
+        for (account, period, amount) in recovered {
+            tracing::warn!(
+                account,
+                amount,
+                "a slice of an earlier process counts as spent"
+            );
+            books.record(
+                None,
+                Event::LeaseRecovered {
+                    account,
+                    period,
+                    amount,
+                },
+            );
+        }
+        std::thread::Builder::new()
+            .name("books".to_owned())
+            .spawn(move || {
+                match tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()
+                {
+                    Ok(runtime) => runtime.block_on(keeper::run(store, shared, inbox)),
+                    Err(error) => tracing::error!(%error, "the writing thread could not start"),
+                }
+            })
+            .map_err(|error| StoreError::Open(error.to_string()))?;
+        Ok(books)
+    }
+
+    /// The accounts behind `limits`; the same account for the process's whole life.
+    /// `parallel` is the key's limit of open requests, 0 for none.
+    pub fn purse(&self, key: &Arc<str>, limits: &[LimitSpec], parallel: u64) -> Arc<Purse> {
+        let accounts = limits
+            .iter()
+            .map(|spec| {
+                let account = self
+                    .0
+                    .accounts
+                    .entry(Arc::clone(&spec.account))
+                    .or_insert_with(|| Arc::new(Account::new(spec.clone())));
+                account.lock().update(spec.clone());
+                Arc::clone(&account)
+            })
+            .collect();
+        let open = Arc::clone(&self.0.parallel.entry(Arc::clone(key)).or_default());
+        Arc::new(Purse::new(accounts, open, parallel))
+    }
+
+    /// Puts a record on its way to the ledger. Never waits.
+    pub fn record(&self, request_id: Option<Arc<str>>, event: Event) {
+        self.0.queued.fetch_add(1, Ordering::AcqRel);
+        let record = Record {
+            at: self.0.clock.now_ms(),
+            request_id,
+            event,
+        };
+        let _ = self.0.to_keeper.send(Message::Record(Box::new(record)));
+    }
+
+    /// Waits until everything recorded so far is on disk.
+    pub async fn flushed(&self) {
+        let (done, wait) = oneshot::channel();
+        if self.0.to_keeper.send(Message::Flush(done)).is_ok() {
+            let _ = wait.await;
+        }
+    }
+
+    /// Writes everything, gives all slices back, ends the writing thread.
+    pub async fn close(&self) {
+        let (done, wait) = oneshot::channel();
+        if self.0.to_keeper.send(Message::Close(done)).is_ok() {
+            let _ = tokio::time::timeout(PATIENCE, wait).await;
+        }
+    }
+
+    /// What is wrong with the store, if anything.
+    pub fn failure(&self) -> Option<String> {
+        self.0
+            .failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn may_go_on(&self) -> bool {
+        let behind = self.0.queued.load(Ordering::Acquire) > MOST_QUEUED;
+        !behind && (self.0.go_on_when_down || !self.0.down.load(Ordering::Acquire))
+    }
+
+    /// Asks the store for what is missing and waits for its answer.
+    async fn ask(&self, short: Vec<(Arc<Account>, u64)>) -> Result<(), Refusal> {
+        let mut replies = Vec::with_capacity(short.len());
+        for (account, needed) in short {
+            let (reply, wait) = oneshot::channel();
+            let ask = Message::Ask {
+                account,
+                needed,
+                reply: Some(reply),
+            };
+            if self.0.to_keeper.send(ask).is_err() {
+                return Err(Refusal::Unavailable);
+            }
+            replies.push(wait);
+        }
+        for wait in replies {
+            match tokio::time::timeout(PATIENCE, wait).await {
+                Ok(Ok(())) => {}
+                _ => return Err(Refusal::Unavailable),
+            }
+        }
+        Ok(())
+    }
+
+    fn ask_ahead(&self, account: &Arc<Account>) {
+        let ask = Message::Ask {
+            account: Arc::clone(account),
+            needed: 0,
+            reply: None,
+        };
+        let _ = self.0.to_keeper.send(ask);
+    }
+
+    /// Tells the writing thread once that an account has changes.
+    fn note(&self, account: &Arc<Account>, state: &mut State) {
+        if !std::mem::replace(&mut state.dirty, true) {
+            let _ = self.0.to_keeper.send(Message::Changed(Arc::clone(account)));
+        }
+    }
+}
+
+impl Shared {
+    fn all_accounts(&self) -> Vec<(Arc<str>, Arc<Account>)> {
+        self.accounts
+            .iter()
+            .map(|entry| (Arc::clone(entry.key()), Arc::clone(entry.value())))
+            .collect()
+    }
+
+    fn fail(&self, error: &StoreError) {
+        self.down.store(true, Ordering::Release);
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        if failure.is_none() {
+            tracing::error!(%error, "the store does not answer; trying again");
+        }
+        *failure = Some(error.to_string());
+    }
+
+    fn recovered(&self) {
+        self.down.store(false, Ordering::Release);
+        let failure = self
+            .failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if failure.is_some() {
+            tracing::info!("the store answers again");
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! All limits that one key must satisfy, and the reservations made from them.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use super::{
+    Books, Refusal, Shortfall,
+    account::{Account, State},
+};
+use crate::engine::{
+    budget::{Unit, Window},
+    pricing::Rates,
+};
+
+/// The accounts of one key, in the order in which they are checked and locked.
+pub struct Purse {
+    pub accounts: Vec<Arc<Account>>,
+    parallel: Arc<Parallel>,
+}
+
+/// Requests of one key that are open at this moment.
+#[derive(Default)]
+pub struct Parallel {
+    open: AtomicU64,
+    limit: AtomicU64,
+}
+
+/// What a request may use at most, as a function of its output cap.
+#[derive(Debug, Clone)]
+pub struct Need {
+    pub input_tokens: u64,
+    /// Per answer. `None`: no limit needs one, and none is set.
+    pub output_cap: Option<u64>,
+    pub min_output: u64,
+    pub choices: u64,
+    pub rates: Option<Arc<Rates>>,
+}
+
+impl Need {
+    fn amount(&self, unit: Unit, cap: u64) -> u64 {
+        let output = cap.saturating_mul(self.choices);
+        match unit {
+            Unit::Requests => 1,
+            Unit::Tokens => self.input_tokens.saturating_add(output),
+            Unit::Cost => self
+                .rates
+                .as_ref()
+                .map_or(0, |rates| rates.worst(self.input_tokens, output).nanos()),
+        }
+    }
+
+    fn floor(&self) -> u64 {
+        self.min_output.min(self.output_cap.unwrap_or(0))
+    }
+}
+
+/// What a request used in the end.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Actual {
+    pub tokens: u64,
+    pub cost: u64,
+}
+
+/// What is held for one request. Must be settled; dropped unsettled it is charged in full,
+/// since nobody can say then what was used.
+pub struct Reservation {
+    books: Books,
+    held: Vec<Held>,
+    /// The cap that fits all limits, if any limit needs one.
+    pub output_cap: Option<u64>,
+    pub cost: u64,
+    pub tokens: u64,
+    open: Option<OpenSlot>,
+    now_ms: i64,
+}
+
+struct Held {
+    account: Arc<Account>,
+    booked: i64,
+    amount: u64,
+    unit: Unit,
+}
+
+/// A per-minute limit as clients are told it.
+#[derive(Debug, Clone, Copy)]
+pub struct RateView {
+    pub unit: Unit,
+    pub limit: u64,
+    pub remaining: u64,
+    pub reset_ms: i64,
+}
+
+impl Purse {
+    pub(super) fn new(accounts: Vec<Arc<Account>>, parallel: Arc<Parallel>, limit: u64) -> Self {
+        parallel.limit.store(limit, Ordering::Relaxed);
+        Self { accounts, parallel }
+    }
+
+    /// `true` if some limit counts tokens or money, so that every answer needs a cap.
+    pub fn needs_cap(&self) -> bool {
+        self.accounts
+            .iter()
+            .any(|account| account.lock().unit() != Unit::Requests)
+    }
+
+    pub fn counts_cost(&self) -> bool {
+        self.accounts
+            .iter()
+            .any(|account| account.lock().unit() == Unit::Cost)
+    }
+
+    /// Reserves in memory if all limits have room in their leases; all or nothing. The
+    /// refusals it knows by itself are those that the store gave a moment ago.
+    ///
+    /// # Errors
+    /// `Refusal`, naming the first limit without room, or that the store does not answer.
+    pub async fn reserve(
+        &self,
+        books: &Books,
+        need: &Need,
+        now_ms: i64,
+    ) -> Result<Reservation, Refusal> {
+        let slot = self.enter()?;
+        if !books.may_go_on() {
+            return Err(Refusal::Unavailable);
+        }
+        // Each turn either ends or has been given something by the store since the last one;
+        // the bound is for a store that gives and others that take without end.
+        for _ in 0..MOST_TURNS {
+            match self.attempt(books, need, now_ms, slot.clone()) {
+                Ok(reservation) => return Ok(reservation),
+                Err(Attempt::Refused(shortfall)) => return Err(Refusal::Short(shortfall)),
+                Err(Attempt::Ask(short)) => books.ask(short).await?,
+            }
+        }
+        Err(Refusal::Unavailable)
+    }
+
+    /// Counts an open request.
+    fn enter(&self) -> Result<OpenSlot, Refusal> {
+        let limit = self.parallel.limit.load(Ordering::Relaxed);
+        let open = self.parallel.open.fetch_add(1, Ordering::AcqRel);
+        let slot = OpenSlot(Arc::new(Leave(Arc::clone(&self.parallel))));
+        if limit > 0 && open >= limit {
+            return Err(Refusal::Short(Box::new(Shortfall {
+                name: "parallel_requests",
+                subject: "this key".into(),
+                unit: Unit::Requests,
+                window: Window::Minute,
+                limit,
+                used: 0,
+                reserved: open,
+                needed: 1,
+                resets_at_ms: None,
+                retry_after: Some(Duration::from_secs(1)),
+                zone: jiff::tz::TimeZone::UTC,
+            })));
+        }
+        Ok(slot)
+    }
+
+    fn attempt(
+        &self,
+        books: &Books,
+        need: &Need,
+        now_ms: i64,
+        slot: OpenSlot,
+    ) -> Result<Reservation, Attempt> {
+        let mut states: Vec<_> = self.accounts.iter().map(|account| account.lock()).collect();
+        let wanted = need.output_cap.unwrap_or(0);
+        let fits = |states: &mut [std::sync::MutexGuard<'_, State>], cap: u64| {
+            states
+                .iter_mut()
+                .all(|state| need.amount(state.unit(), cap) <= state.headroom(now_ms))
+        };
+        let mut cap = wanted;
+        if !fits(&mut states, wanted) {
+            let short: Vec<(Arc<Account>, u64)> = states
+                .iter_mut()
+                .zip(&self.accounts)
+                .filter_map(|(state, account)| {
+                    let missing = need
+                        .amount(state.unit(), wanted)
+                        .checked_sub(state.headroom(now_ms))?;
+                    let ask = missing > 0 && !state.exhausted(now_ms);
+                    ask.then(|| (Arc::clone(account), missing))
+                })
+                .collect();
+            if !short.is_empty() {
+                return Err(Attempt::Ask(short));
+            }
+            // The store has no more to give: the largest cap that fits, or a refusal.
+            cap = largest(need.floor(), wanted, |cap| fits(&mut states, cap))
+                .ok_or_else(|| Attempt::Refused(shortfall(&mut states, need, now_ms)))?;
+        }
+        let held = self.take(books, &mut states, need, cap, now_ms);
+        let amount = |unit| need.amount(unit, cap);
+        Ok(Reservation {
+            books: books.clone(),
+            held,
+            output_cap: need.output_cap.map(|_| cap),
+            cost: amount(Unit::Cost),
+            tokens: amount(Unit::Tokens),
+            open: Some(slot),
+            now_ms,
+        })
+    }
+
+    fn take(
+        &self,
+        books: &Books,
+        states: &mut [std::sync::MutexGuard<'_, State>],
+        need: &Need,
+        cap: u64,
+        now_ms: i64,
+    ) -> Vec<Held> {
+        let mut held = Vec::with_capacity(states.len());
+        for (state, account) in states.iter_mut().zip(&self.accounts) {
+            let unit = state.unit();
+            let amount = need.amount(unit, cap);
+            let booked = state.reserve(amount, now_ms);
+            if state.wants_ahead(now_ms) {
+                books.ask_ahead(account);
+            }
+            books.note(account, state);
+            held.push(Held {
+                account: Arc::clone(account),
+                booked,
+                amount,
+                unit,
+            });
+        }
+        held
+    }
+
+    /// The per-minute limits of this key, from memory alone.
+    pub fn rate_views(&self, now_ms: i64) -> Vec<RateView> {
+        let minute = |account: &Arc<Account>| {
+            let mut state = account.lock();
+            if !state.sliding() {
+                return None;
+            }
+            let (unit, limit) = (state.unit(), state.spec.limit);
+            let (used, reset_ms) = state.rate(now_ms);
+            Some(RateView {
+                unit,
+                limit,
+                remaining: limit.saturating_sub(used),
+                reset_ms,
+            })
+        };
+        self.accounts.iter().filter_map(minute).collect()
+    }
+}
+
+const MOST_TURNS: usize = 1_000;
+
+enum Attempt {
+    Refused(Box<Shortfall>),
+    /// (account, what is missing of the whole need).
+    Ask(Vec<(Arc<Account>, u64)>),
+}
+
+/// Leaves the count of open requests when the last holder is gone.
+#[derive(Clone)]
+struct OpenSlot(#[allow(dead_code, reason = "held for its drop")] Arc<Leave>);
+
+struct Leave(Arc<Parallel>);
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// The largest cap in `floor..=wanted` for which `fits` holds; `fits` is monotone.
+fn largest(floor: u64, wanted: u64, mut fits: impl FnMut(u64) -> bool) -> Option<u64> {
+    if !fits(floor) {
+        return None;
+    }
+    let (mut good, mut bad) = (floor, wanted);
+    while bad - good > 1 {
+        let middle = good + (bad - good) / 2;
+        if fits(middle) {
+            good = middle
+        } else {
+            bad = middle
+        }
+    }
+    Some(good)
+}
+
+/// Names the first limit that even the smallest answer does not fit.
+fn shortfall(
+    states: &mut [std::sync::MutexGuard<'_, State>],
+    need: &Need,
+    now_ms: i64,
+) -> Box<Shortfall> {
+    let floor = need.floor();
+    let at = states
+        .iter_mut()
+        .position(|state| need.amount(state.unit(), floor) > state.headroom(now_ms))
+        .unwrap_or(0);
+    let Some(state) = states.get_mut(at) else {
+        return Box::default();
+    };
+    let needed = need.amount(state.unit(), floor);
+    let view = state.view(needed, now_ms);
+    let spec = &state.spec;
+    let wait = view
+        .fits_at_ms
+        .map(|at| u64::try_from(at - now_ms).unwrap_or(0).max(1));
+    Box::new(Shortfall {
+        name: spec.name,
+        subject: Arc::clone(&spec.subject),
+        unit: spec.unit,
+        window: spec.window,
+        limit: spec.limit,
+        used: view.used,
+        reserved: view.reserved,
+        needed,
+        resets_at_ms: view.resets_at_ms,
+        retry_after: wait.map(Duration::from_millis),
+        zone: spec.calendar.zone.clone(),
+    })
+}
+
+impl Reservation {
+    /// Replaces what was held by what was used.
+    pub fn settle(mut self, actual: Actual, now_ms: i64) {
+        self.close(now_ms, |held| match held.unit {
+            Unit::Requests => held.amount,
+            Unit::Tokens => actual.tokens,
+            Unit::Cost => actual.cost,
+        });
+    }
+
+    /// Nothing was sent: everything goes back, and nothing counts.
+    pub fn release(mut self, now_ms: i64) {
+        self.close(now_ms, |_| 0);
+    }
+
+    fn close(&mut self, now_ms: i64, used: impl Fn(&Held) -> u64) {
+        for held in std::mem::take(&mut self.held) {
+            let used = used(&held);
+            let mut state = held.account.lock();
+            state.settle(held.booked, held.amount, used, now_ms);
+            self.books.note(&held.account, &mut state);
+        }
+        self.open = None;
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.close(self.now_ms, |held| held.amount);
+    }
+}

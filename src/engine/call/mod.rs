@@ -1,0 +1,311 @@
+//! A chat request as the guards see it: read once, in one pass, without building a tree.
+//!
+//! Members that no rule looks at are only checked to be JSON and stay as they came; `rewrite`
+//! changes single members and leaves every other byte alone.
+
+mod messages;
+mod rewrite;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use serde::{
+    Deserialize,
+    de::{Deserializer, IgnoredAny, MapAccess, Visitor},
+};
+use serde_json::value::RawValue;
+
+pub use self::messages::Content;
+pub use self::rewrite::Edits;
+
+/// Deeper JSON is refused: some readers give up there, and a guard must see what they see.
+pub const MAX_DEPTH: usize = 128;
+/// More answers to one question than this are a mistake.
+const MAX_CHOICES: u64 = 128;
+
+/// Members that let the provider choose another model, place or credential by itself.
+const SUBSTITUTES: &[&str] = &[
+    "models",
+    "fallbacks",
+    "route",
+    "api_base",
+    "base_url",
+    "api_key",
+    "provider",
+    "plugins",
+    "preset",
+    "transforms",
+];
+/// Members in which clients name an output cap.
+pub const CAP_MEMBERS: &[&str] = &["max_completion_tokens", "max_tokens", "max_output_tokens"];
+
+/// A request that cannot be read; the message is for its sender.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvalidRequest {
+    pub message: String,
+    pub param: Option<String>,
+}
+
+/// What the guards need of a chat completion request. Spans are byte ranges of the body.
+#[derive(Debug, Default)]
+pub struct ChatRequest {
+    pub model: String,
+    pub stream: bool,
+    /// `stream_options.include_usage`, if the client sent it.
+    pub include_usage: Option<bool>,
+    /// The largest output cap that the client named, and in which member.
+    pub cap: Option<(&'static str, u64)>,
+    /// How many answers are asked for.
+    pub choices: u64,
+    /// The first member through which the provider could step past the model rules.
+    pub substitute: Option<&'static str>,
+    pub content: Content,
+    /// `true` if calls could be proposed: tools or functions are offered.
+    pub offers_tools: bool,
+    spans: Spans,
+}
+
+/// Where the members stand that `rewrite` may change: (name, start of name, value start, end).
+#[derive(Debug, Default)]
+struct Spans {
+    members: Vec<Member>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Member {
+    name: &'static str,
+    start: usize,
+    end: usize,
+}
+
+impl ChatRequest {
+    /// Reads a whole body.
+    ///
+    /// # Errors
+    /// Not JSON, nested too deep, a member of the wrong type, or one that matters twice.
+    pub fn read(body: &[u8]) -> Result<Self, InvalidRequest> {
+        let text = std::str::from_utf8(body)
+            .map_err(|_| invalid("The request body is not valid UTF-8.", None))?;
+        if depth(body) > MAX_DEPTH {
+            let message = format!("The request body is nested deeper than {MAX_DEPTH} levels.");
+            return Err(invalid(message, None));
+        }
+        let raw: RawRequest<'_> = serde_json::from_str(text)
+            .map_err(|error| invalid(format!("The request body cannot be read: {error}."), None))?;
+        raw.check(text)
+    }
+
+    /// The body to send upstream: the same bytes where nothing has to change.
+    pub fn rewrite(&self, body: &bytes::Bytes, edits: &Edits<'_>) -> bytes::Bytes {
+        rewrite::rewrite(self, body, edits)
+    }
+}
+
+fn invalid(message: impl Into<String>, param: Option<&str>) -> InvalidRequest {
+    InvalidRequest {
+        message: message.into(),
+        param: param.map(str::to_owned),
+    }
+}
+
+/// How deep brackets nest outside strings. Iterative: depth cannot overflow our stack.
+fn depth(body: &[u8]) -> usize {
+    let (mut depth, mut deepest, mut at) = (0_usize, 0_usize, 0_usize);
+    while let Some(&byte) = body.get(at) {
+        match byte {
+            b'"' => at = skip_string(body, at),
+            b'[' | b'{' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        at += 1;
+    }
+    deepest
+}
+
+/// From an opening quote to the closing one.
+fn skip_string(body: &[u8], open: usize) -> usize {
+    let mut at = open + 1;
+    while let Some(rest) = body.get(at..) {
+        match memchr::memchr2(b'"', b'\\', rest) {
+            None => return body.len(),
+            Some(step) if rest.get(step) == Some(&b'"') => return at + step,
+            Some(step) => at += step + 2,
+        }
+    }
+    body.len()
+}
+
+/// The top level as it stands: raw values of the members that matter.
+#[derive(Default)]
+struct RawRequest<'a> {
+    known: Vec<(&'static str, &'a RawValue)>,
+    messages: Option<Content>,
+    duplicate: Option<&'static str>,
+}
+
+/// Every member that something here acts on. A second one of the same name is refused, since
+/// readers disagree on which of two counts.
+const ACTED_ON: &[&str] = &[
+    "model",
+    "messages",
+    "stream",
+    "stream_options",
+    "n",
+    "tools",
+    "functions",
+    "service_tier",
+];
+
+impl<'de> Deserialize<'de> for RawRequest<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(RequestVisitor)
+    }
+}
+
+struct RequestVisitor;
+
+impl<'de> Visitor<'de> for RequestVisitor {
+    type Value = RawRequest<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut request = RawRequest::default();
+        while let Some(name) = map.next_key::<std::borrow::Cow<'de, str>>()? {
+            let lists = [ACTED_ON, CAP_MEMBERS, SUBSTITUTES];
+            let Some(known) = lists.into_iter().flatten().find(|known| **known == name) else {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            };
+            let repeated = request.known.iter().any(|(seen, _)| seen == known)
+                || (*known == "messages" && request.messages.is_some());
+            if repeated {
+                request.duplicate = Some(known);
+            }
+            if *known == "messages" {
+                request.messages = Some(map.next_value()?);
+            } else {
+                request.known.push((known, map.next_value()?));
+            }
+        }
+        Ok(request)
+    }
+}
+
+impl RawRequest<'_> {
+    fn check(self, text: &str) -> Result<ChatRequest, InvalidRequest> {
+        if let Some(name) = self.duplicate {
+            let message = format!("The request holds the member {name:?} twice.");
+            return Err(invalid(message, Some(name)));
+        }
+        let mut request = ChatRequest {
+            choices: 1,
+            ..ChatRequest::default()
+        };
+        let mut model = None;
+        for (name, raw) in &self.known {
+            match *name {
+                "model" => model = Some(read_model(raw)?),
+                "stream" => request.stream = read_bool(raw, "stream")?.unwrap_or(false),
+                "stream_options" => request.include_usage = read_stream_options(raw)?,
+                "n" => request.choices = read_count(raw, "n", MAX_CHOICES)?.unwrap_or(1),
+                "tools" | "functions" => {
+                    request.offers_tools |= !matches!(raw.get(), "null" | "[]");
+                }
+                name if CAP_MEMBERS.contains(&name) => {
+                    if let Some(cap) = read_count(raw, name, u64::MAX)? {
+                        let larger = request.cap.is_none_or(|(_, known)| cap > known);
+                        if larger {
+                            request.cap = Some((name, cap));
+                        }
+                    }
+                }
+                name if SUBSTITUTES.contains(&name) && raw.get() != "null" => {
+                    request.substitute.get_or_insert(name);
+                }
+                _ => {}
+            }
+            request.spans.members.push(span(name, raw, text));
+        }
+        request.model =
+            model.ok_or_else(|| invalid("The request names no model.", Some("model")))?;
+        request.content = self
+            .messages
+            .filter(|content| content.messages > 0)
+            .ok_or_else(|| invalid("The request holds no messages.", Some("messages")))?;
+        if let Some(fault) = request.content.fault.take() {
+            return Err(invalid(fault, Some("messages")));
+        }
+        Ok(request)
+    }
+}
+
+/// `raw` borrows from `text`, so its place is the difference of their addresses.
+fn span(name: &'static str, raw: &RawValue, text: &str) -> Member {
+    let start = (raw.get().as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
+    Member {
+        name,
+        start,
+        end: start + raw.get().len(),
+    }
+}
+
+fn read_model(raw: &RawValue) -> Result<String, InvalidRequest> {
+    let model: String = serde_json::from_str(raw.get())
+        .map_err(|_| invalid("The member \"model\" must be a string.", Some("model")))?;
+    if model.trim().is_empty() {
+        return Err(invalid("The request names no model.", Some("model")));
+    }
+    Ok(model)
+}
+
+fn read_bool(raw: &RawValue, name: &'static str) -> Result<Option<bool>, InvalidRequest> {
+    match raw.get() {
+        "null" => Ok(None),
+        "true" => Ok(Some(true)),
+        "false" => Ok(Some(false)),
+        _ => Err(invalid(
+            format!("The member {name:?} must be true or false."),
+            Some(name),
+        )),
+    }
+}
+
+fn read_count(
+    raw: &RawValue,
+    name: &'static str,
+    most: u64,
+) -> Result<Option<u64>, InvalidRequest> {
+    if raw.get() == "null" {
+        return Ok(None);
+    }
+    match raw.get().parse::<u64>() {
+        Ok(count) if (1..=most).contains(&count) => Ok(Some(count)),
+        _ => Err(invalid(
+            format!("The member {name:?} must be a positive integer."),
+            Some(name),
+        )),
+    }
+}
+
+fn read_stream_options(raw: &RawValue) -> Result<Option<bool>, InvalidRequest> {
+    #[derive(Deserialize)]
+    struct StreamOptions {
+        include_usage: Option<bool>,
+    }
+    serde_json::from_str::<Option<StreamOptions>>(raw.get())
+        .map(|options| options.and_then(|options| options.include_usage))
+        .map_err(|_| {
+            invalid(
+                "The member \"stream_options\" cannot be read.",
+                Some("stream_options"),
+            )
+        })
+}

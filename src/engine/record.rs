@@ -1,0 +1,142 @@
+//! What the ledger holds: names, counts, codes and digests. No field can hold a prompt, an
+//! argument or an answer.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+/// One thing that happened.
+#[derive(Debug, Clone, Serialize)]
+pub struct Record {
+    /// Milliseconds since 1970.
+    pub at: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<Arc<str>>,
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Event {
+    /// The process began to serve.
+    Started {
+        version: &'static str,
+    },
+    /// Before anything was sent to a provider.
+    RequestStarted(Box<Opening>),
+    RequestSettled(Box<Closing>),
+    RequestRefused(Box<Refused>),
+    ConfigurationReloaded {
+        keys: usize,
+        policies: usize,
+    },
+    ConfigurationRefused {
+        problems: usize,
+        first: String,
+    },
+    /// A process ended without giving its slice back: the slice counts as spent.
+    LeaseRecovered {
+        account: String,
+        period: i64,
+        amount: u64,
+    },
+}
+
+impl Event {
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Started { .. } => "started",
+            Self::RequestStarted(_) => "request_started",
+            Self::RequestSettled(_) => "request_settled",
+            Self::RequestRefused(_) => "request_refused",
+            Self::ConfigurationReloaded { .. } => "configuration_reloaded",
+            Self::ConfigurationRefused { .. } => "configuration_refused",
+            Self::LeaseRecovered { .. } => "lease_recovered",
+        }
+    }
+}
+
+/// Who asked for what.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Subject {
+    pub key: Option<Arc<str>>,
+    pub tenant: Option<Arc<str>>,
+    /// `id@version`.
+    pub policy: Option<Arc<str>>,
+    pub requested_model: Option<Arc<str>>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Opening {
+    #[serde(flatten)]
+    pub subject: Subject,
+    pub provider: Arc<str>,
+    pub resolved_model: Arc<str>,
+    pub stream: bool,
+    pub reserved_nano_usd: u64,
+    pub reserved_tokens: u64,
+    pub output_cap: Option<u64>,
+    /// SHA-256 of the request body.
+    pub body_sha256: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<&'static str>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Closing {
+    #[serde(flatten)]
+    pub subject: Subject,
+    pub provider: Arc<str>,
+    pub resolved_model: Arc<str>,
+    pub answered_model: Option<String>,
+    pub input_tokens: u64,
+    pub cached_tokens: u64,
+    pub output_tokens: u64,
+    pub reasoning_tokens: u64,
+    pub cost_nano_usd: u64,
+    /// The provider reported no usage: the numbers are our own count.
+    pub estimated: bool,
+    pub usage_suspect: bool,
+    pub outcome: Outcome,
+    pub status: u16,
+    pub tool_calls: u64,
+    pub duration_ms: i64,
+}
+
+/// How a request ended that was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    Completed,
+    ClientGone,
+    /// No answer, or one that broke off.
+    UpstreamFailed,
+    /// An error answer.
+    UpstreamError,
+    /// Ended by us at a limit.
+    Cut,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Refused {
+    #[serde(flatten)]
+    pub subject: Subject,
+    pub code: &'static str,
+    pub status: u16,
+    /// The limit that said no, if one did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    pub duration_ms: i64,
+}
+
+/// A chain link's digest: over the one before, the number, and the record as written.
+pub fn link(prev: &[u8], seq: i64, body: &str) -> [u8; 32] {
+    Sha256::new()
+        .chain_update(prev)
+        .chain_update(seq.to_be_bytes())
+        .chain_update(body.as_bytes())
+        .finalize()
+        .into()
+}

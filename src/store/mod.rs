@@ -1,0 +1,88 @@
+//! What survives a crash: spent amounts, leases, the ledger. One trait, so that nothing above
+//! knows which database answers.
+
+pub mod sqlite;
+
+use std::{future::Future, pin::Pin, sync::Arc};
+
+use crate::engine::record::Record;
+
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("another Tallygate serves from this database ({0})")]
+    InUse(String),
+    #[error("the database cannot be opened: {0}")]
+    Open(String),
+    #[error("the database does not answer: {0}")]
+    Down(String),
+}
+
+/// All that one commit writes, in one transaction.
+#[derive(Debug, Default)]
+pub struct Batch {
+    pub records: Vec<Record>,
+    pub books: Vec<BookEntry>,
+    pub grants: Vec<GrantRequest>,
+    pub now_ms: i64,
+}
+
+/// What changed in one account and period.
+#[derive(Debug, Clone)]
+pub struct BookEntry {
+    pub account: Arc<str>,
+    /// Changes of what was spent, by period (fixed window) or bucket (sliding).
+    pub spent: Vec<(i64, i64)>,
+    /// The period that the lease belongs to, and its size from now on.
+    pub period: i64,
+    pub lease: u64,
+    pub reserved: u64,
+}
+
+#[derive(Debug, Clone)]
+pub struct GrantRequest {
+    pub account: Arc<str>,
+    pub period: i64,
+    pub sliding: bool,
+    pub limit: u64,
+    pub needed: u64,
+    pub ahead: u64,
+}
+
+/// What the store gave, and how the account stood before that.
+#[derive(Debug, Clone, Default)]
+pub struct GrantReply {
+    pub granted: u64,
+    pub spent: u64,
+    /// Of all processes, before this grant.
+    pub leased: u64,
+    /// Sliding windows: (bucket, amount) of what still counts, oldest first.
+    pub live: Vec<(i64, u64)>,
+}
+
+/// How an account stands, for people.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Standing {
+    pub spent: u64,
+    pub leased: u64,
+}
+
+/// A ledger line as it is stored.
+#[derive(Debug, Clone)]
+pub struct LedgerLine {
+    pub seq: i64,
+    pub prev: String,
+    pub digest: String,
+    /// The record as JSON.
+    pub body: String,
+}
+
+pub trait Store: Send {
+    /// Writes everything or nothing. Replies in the order of `grants`.
+    fn commit<'a>(&'a mut self, batch: &'a Batch) -> Answer<'a, Vec<GrantReply>>;
+
+    /// Turns every lease of an earlier process into spent amounts: nobody can know whether it
+    /// was used. Returns what was recovered: (account, period, amount).
+    fn recover(&mut self, now_ms: i64) -> Answer<'_, Vec<(String, i64, u64)>>;
+}

@@ -1,0 +1,430 @@
+//! SQLite: WAL, one writer, full synchronisation. No arithmetic in SQL but sums: the rules are
+//! `engine::budget`'s.
+
+use std::{
+    fs::{File, OpenOptions},
+    path::Path,
+    str::FromStr,
+    time::Duration,
+};
+
+use fs4::fs_std::FileExt as _;
+use sqlx::{
+    Connection, Row, SqliteConnection,
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
+};
+
+use super::{
+    Answer, Batch, BookEntry, GrantReply, GrantRequest, LedgerLine, Standing, Store, StoreError,
+};
+use crate::engine::{
+    budget::{bucket, grant, live_after},
+    record::link,
+};
+
+const MIGRATIONS: &[&str] = &[include_str!("migrations/sqlite/001_start.sql")];
+const BUSY: Duration = Duration::from_secs(5);
+
+/// The serving process's connection. Holds the lock file for as long as it lives.
+pub struct Sqlite {
+    connection: SqliteConnection,
+    head: Head,
+    _lock: File,
+}
+
+/// The end of the chain.
+struct Head {
+    seq: i64,
+    digest: String,
+}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Down(error.to_string())
+    }
+}
+
+impl Sqlite {
+    /// Opens (and makes) the database for serving.
+    ///
+    /// # Errors
+    /// `InUse` when another process serves from it.
+    pub async fn open(path: &Path) -> Result<Self, StoreError> {
+        let open = |error: &dyn std::fmt::Display| {
+            StoreError::Open(format!("{}: {error}", path.display()))
+        };
+        if let Some(parent) = path.parent() {
+            make_private(parent).map_err(|error| open(&error))?;
+        }
+        let lock = lock(path)?;
+        let mut connection = connect(path, false).await.map_err(|error| open(&error))?;
+        migrate(&mut connection)
+            .await
+            .map_err(|error| open(&error))?;
+        let last = sqlx::query("SELECT seq, digest FROM ledger ORDER BY seq DESC LIMIT 1")
+            .fetch_optional(&mut connection)
+            .await?;
+        let head = match last {
+            Some(row) => Head {
+                seq: row.try_get(0)?,
+                digest: row.try_get(1)?,
+            },
+            None => Head {
+                seq: 0,
+                digest: String::new(),
+            },
+        };
+        Ok(Self {
+            connection,
+            head,
+            _lock: lock,
+        })
+    }
+
+    async fn write(&mut self, batch: &Batch) -> Result<Vec<GrantReply>, StoreError> {
+        let (lines, head) = chain(&self.head, batch);
+        let mut tx = self.connection.begin_with("BEGIN IMMEDIATE").await?;
+        for entry in &batch.books {
+            write_entry(&mut tx, entry, batch.now_ms).await?;
+        }
+        let mut replies = Vec::with_capacity(batch.grants.len());
+        for request in &batch.grants {
+            replies.push(write_grant(&mut tx, request, batch.now_ms).await?);
+        }
+        if !batch.records.is_empty() {
+            sqlx::query(INSERT_RECORDS)
+                .bind(lines)
+                .execute(&mut *tx)
+                .await?;
+        }
+        tx.commit().await?;
+        self.head = head;
+        Ok(replies)
+    }
+
+    async fn recover_leases(&mut self, now_ms: i64) -> Result<Vec<(String, i64, u64)>, StoreError> {
+        let mut tx = self.connection.begin_with("BEGIN IMMEDIATE").await?;
+        let rows = sqlx::query("SELECT account, period, SUM(amount) FROM leases WHERE amount > 0 GROUP BY account, period")
+            .fetch_all(&mut *tx)
+            .await?;
+        let mut recovered = Vec::with_capacity(rows.len());
+        for row in rows {
+            let (account, period, amount): (String, i64, i64) =
+                (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+            // A sliding lease may have been used up to this moment, so it counts from now.
+            let sliding = account.ends_with("/minute");
+            let booked = if sliding { bucket(now_ms) } else { period };
+            add_spent(&mut tx, &account, booked, amount).await?;
+            recovered.push((account, booked, amount.unsigned_abs()));
+        }
+        sqlx::query("DELETE FROM leases").execute(&mut *tx).await?;
+        tx.commit().await?;
+        Ok(recovered)
+    }
+}
+
+impl Store for Sqlite {
+    fn commit<'a>(&'a mut self, batch: &'a Batch) -> Answer<'a, Vec<GrantReply>> {
+        Box::pin(self.write(batch))
+    }
+
+    fn recover(&mut self, now_ms: i64) -> Answer<'_, Vec<(String, i64, u64)>> {
+        Box::pin(self.recover_leases(now_ms))
+    }
+}
+
+/// One statement for all records of a batch: SQLite takes the JSON array apart by itself.
+const INSERT_RECORDS: &str = "INSERT INTO ledger (seq, at, kind, request_id, prev, digest, body)
+    SELECT value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6
+    FROM json_each(?)";
+
+/// The records as a JSON array of rows, and the chain's new end.
+fn chain(head: &Head, batch: &Batch) -> (String, Head) {
+    let (mut seq, mut digest) = (head.seq, head.digest.clone());
+    let mut rows = Vec::with_capacity(batch.records.len());
+    for record in &batch.records {
+        seq += 1;
+        let body = serde_json::to_string(record).unwrap_or_default();
+        let next = hex(&link(digest.as_bytes(), seq, &body));
+        rows.push(serde_json::json!([
+            seq,
+            record.at,
+            record.event.kind(),
+            record.request_id,
+            digest,
+            next,
+            body
+        ]));
+        digest = next;
+    }
+    (
+        serde_json::Value::from(rows).to_string(),
+        Head { seq, digest },
+    )
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+}
+
+async fn write_entry(
+    tx: &mut SqliteConnection,
+    entry: &BookEntry,
+    now_ms: i64,
+) -> Result<(), StoreError> {
+    for (period, change) in &entry.spent {
+        add_spent(tx, &entry.account, *period, *change).await?;
+    }
+    if entry.account.ends_with("/minute") {
+        sqlx::query("DELETE FROM spent WHERE account = ? AND period <= ?")
+            .bind(&*entry.account)
+            .bind(live_after(now_ms))
+            .execute(&mut *tx)
+            .await?;
+    }
+    let statement = if entry.lease == 0 && entry.reserved == 0 {
+        "DELETE FROM leases WHERE holder = 'self' AND account = ? AND period = ?"
+    } else {
+        "INSERT INTO leases (holder, account, period, amount, reserved) VALUES ('self', ?1, ?2, ?3, ?4)
+         ON CONFLICT (account, period, holder) DO UPDATE SET amount = ?3, reserved = ?4"
+    };
+    let mut query = sqlx::query(statement)
+        .bind(&*entry.account)
+        .bind(entry.period);
+    if entry.lease != 0 || entry.reserved != 0 {
+        query = query.bind(signed(entry.lease)).bind(signed(entry.reserved));
+    }
+    query.execute(&mut *tx).await?;
+    Ok(())
+}
+
+async fn add_spent(
+    tx: &mut SqliteConnection,
+    account: &str,
+    period: i64,
+    change: i64,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO spent (account, period, amount) VALUES (?1, ?2, MAX(0, ?3))
+         ON CONFLICT (account, period) DO UPDATE SET amount = MAX(0, amount + ?3)",
+    )
+    .bind(account)
+    .bind(period)
+    .bind(change)
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+async fn write_grant(
+    tx: &mut SqliteConnection,
+    request: &GrantRequest,
+    now_ms: i64,
+) -> Result<GrantReply, StoreError> {
+    let live = spent_rows(tx, request, now_ms).await?;
+    let spent = live.iter().map(|(_, amount)| amount).sum();
+    let leased: i64 =
+        sqlx::query("SELECT COALESCE(SUM(amount), 0) FROM leases WHERE account = ? AND period = ?")
+            .bind(&*request.account)
+            .bind(request.period)
+            .fetch_one(&mut *tx)
+            .await?
+            .try_get(0)?;
+    let leased = leased.unsigned_abs();
+    let granted = grant(request.limit, spent, leased, request.needed, request.ahead);
+    if granted > 0 {
+        sqlx::query(
+            "INSERT INTO leases (holder, account, period, amount, reserved) VALUES ('self', ?1, ?2, ?3, 0)
+             ON CONFLICT (account, period, holder) DO UPDATE SET amount = amount + ?3",
+        )
+        .bind(&*request.account)
+        .bind(request.period)
+        .bind(signed(granted))
+        .execute(&mut *tx)
+        .await?;
+    }
+    let live = if request.sliding { live } else { Vec::new() };
+    Ok(GrantReply {
+        granted,
+        spent,
+        leased,
+        live,
+    })
+}
+
+async fn spent_rows(
+    tx: &mut SqliteConnection,
+    request: &GrantRequest,
+    now_ms: i64,
+) -> Result<Vec<(i64, u64)>, StoreError> {
+    let (sql, from) = if request.sliding {
+        (
+            "SELECT period, amount FROM spent WHERE account = ? AND period > ? ORDER BY period",
+            live_after(now_ms),
+        )
+    } else {
+        (
+            "SELECT period, amount FROM spent WHERE account = ? AND period = ?",
+            request.period,
+        )
+    };
+    let rows = sqlx::query(sql)
+        .bind(&*request.account)
+        .bind(from)
+        .fetch_all(tx)
+        .await?;
+    rows.into_iter()
+        .map(|row| Ok((row.try_get(0)?, row.try_get::<i64, _>(1)?.unsigned_abs())))
+        .collect()
+}
+
+/// Reads beside a serving process; changes nothing.
+pub struct Reader {
+    connection: SqliteConnection,
+}
+
+impl Reader {
+    /// # Errors
+    /// `Open` when there is no such database.
+    pub async fn open(path: &Path) -> Result<Self, StoreError> {
+        let connection = connect(path, true)
+            .await
+            .map_err(|error| StoreError::Open(format!("{}: {error}", path.display())))?;
+        Ok(Self { connection })
+    }
+
+    /// How an account stands in the period (or, sliding, in the last 60 seconds).
+    pub async fn standing(
+        &mut self,
+        account: &str,
+        period: i64,
+        sliding: bool,
+        now_ms: i64,
+    ) -> Result<Standing, StoreError> {
+        let request = GrantRequest {
+            account: account.into(),
+            period,
+            sliding,
+            limit: 0,
+            needed: 0,
+            ahead: 0,
+        };
+        let spent = spent_rows(&mut self.connection, &request, now_ms).await?;
+        let reserved: i64 = sqlx::query(
+            "SELECT COALESCE(SUM(amount), 0) FROM leases WHERE account = ? AND period = ?",
+        )
+        .bind(account)
+        .bind(period)
+        .fetch_one(&mut self.connection)
+        .await?
+        .try_get(0)?;
+        Ok(Standing {
+            spent: spent.iter().map(|(_, amount)| amount).sum(),
+            leased: reserved.unsigned_abs(),
+        })
+    }
+
+    /// The ledger's lines after `seq`, oldest first, at most `most`.
+    pub async fn lines_after(
+        &mut self,
+        seq: i64,
+        most: i64,
+    ) -> Result<Vec<LedgerLine>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT seq, prev, digest, body FROM ledger WHERE seq > ? ORDER BY seq LIMIT ?",
+        )
+        .bind(seq)
+        .bind(most)
+        .fetch_all(&mut self.connection)
+        .await?;
+        rows.into_iter()
+            .map(|row| {
+                Ok(LedgerLine {
+                    seq: row.try_get(0)?,
+                    prev: row.try_get(1)?,
+                    digest: row.try_get(2)?,
+                    body: row.try_get(3)?,
+                })
+            })
+            .collect()
+    }
+
+    pub async fn last_seq(&mut self) -> Result<i64, StoreError> {
+        let row = sqlx::query("SELECT COALESCE(MAX(seq), 0) FROM ledger")
+            .fetch_one(&mut self.connection)
+            .await?;
+        Ok(row.try_get(0)?)
+    }
+}
+
+async fn connect(path: &Path, read_only: bool) -> Result<SqliteConnection, sqlx::Error> {
+    let options = SqliteConnectOptions::from_str("sqlite::memory:")?
+        .filename(path)
+        .in_memory(false)
+        .shared_cache(false)
+        .create_if_missing(!read_only)
+        .read_only(read_only)
+        .busy_timeout(BUSY);
+    let options = if read_only {
+        options
+    } else {
+        options
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+    };
+    SqliteConnection::connect_with(&options).await
+}
+
+async fn migrate(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+    let version: i64 = sqlx::query("PRAGMA user_version")
+        .fetch_one(&mut *connection)
+        .await?
+        .try_get(0)?;
+    for (number, sql) in (1_i64..)
+        .zip(MIGRATIONS)
+        .filter(|(number, _)| *number > version)
+    {
+        let mut tx = connection.begin().await?;
+        sqlx::raw_sql(*sql).execute(&mut *tx).await?;
+        let mark = sqlx::AssertSqlSafe(format!("PRAGMA user_version = {number}"));
+        sqlx::raw_sql(mark).execute(&mut *tx).await?;
+        tx.commit().await?;
+    }
+    Ok(())
+}
+
+fn lock(path: &Path) -> Result<File, StoreError> {
+    let name = path.with_extension("lock");
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&name)
+        .map_err(|error| StoreError::Open(format!("{}: {error}", name.display())))?;
+    match file.try_lock_exclusive() {
+        Ok(true) => Ok(file),
+        _ => Err(StoreError::InUse(path.display().to_string())),
+    }
+}
+
+#[cfg(unix)]
+fn make_private(directory: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    if directory.as_os_str().is_empty() || directory.is_dir() {
+        return Ok(());
+    }
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)
+}
+
+fn signed(amount: u64) -> i64 {
+    i64::try_from(amount).unwrap_or(i64::MAX)
+}

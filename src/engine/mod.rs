@@ -4,7 +4,9 @@
 
 pub mod budget;
 pub mod call;
+pub mod chat;
 pub mod money;
 pub mod policy;
 pub mod pricing;
 pub mod record;
+pub mod sse;

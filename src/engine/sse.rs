@@ -1,0 +1,129 @@
+//! Server-sent events: bytes in, whole events out, each with the place of its bytes.
+//!
+//! Lines end in LF, CRLF or CR; a blank line ends an event. What an event means is not decided
+//! here.
+
+use std::ops::Range;
+
+/// An event's lines, taken apart. Ranges are into the bytes given to `next_event`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Event {
+    /// All its bytes, the ending blank line included.
+    pub bytes: Range<usize>,
+    /// The values of its `data:` lines.
+    pub data: Vec<Range<usize>>,
+    /// It holds lines that are neither `data:` nor comments.
+    pub other_lines: bool,
+    pub comments: bool,
+}
+
+impl Event {
+    /// The event's data as one text; borrowed when it stands on one line.
+    pub fn data<'a>(&self, bytes: &'a [u8]) -> std::borrow::Cow<'a, [u8]> {
+        let line = |range: &Range<usize>| bytes.get(range.clone()).unwrap_or_default();
+        match self.data.as_slice() {
+            [] => std::borrow::Cow::Borrowed(&[]),
+            [one] => std::borrow::Cow::Borrowed(line(one)),
+            many => many
+                .iter()
+                .map(line)
+                .collect::<Vec<_>>()
+                .join(&b'\n')
+                .into(),
+        }
+    }
+}
+
+/// The first whole event at or after `from`; `None` if its blank line has not come yet.
+pub fn next_event(bytes: &[u8], from: usize) -> Option<Event> {
+    let mut event = Event {
+        bytes: from..from,
+        ..Event::default()
+    };
+    let mut at = from;
+    loop {
+        let (line, next) = next_line(bytes, at)?;
+        if line.is_empty() {
+            event.bytes.end = next;
+            return Some(event);
+        }
+        event.add(bytes, line);
+        at = next;
+    }
+}
+
+impl Event {
+    fn add(&mut self, bytes: &[u8], line: Range<usize>) {
+        let text = bytes.get(line.clone()).unwrap_or_default();
+        if text.first() == Some(&b':') {
+            self.comments = true;
+            return;
+        }
+        let colon = memchr::memchr(b':', text).unwrap_or(text.len());
+        if text.get(..colon) != Some(b"data") {
+            self.other_lines = true;
+            return;
+        }
+        let space = usize::from(text.get(colon + 1) == Some(&b' '));
+        let start = (line.start + colon + 1 + space).min(line.end);
+        self.data.push(start..line.end);
+    }
+}
+
+/// A line without its ending, and where the next one begins.
+fn next_line(bytes: &[u8], at: usize) -> Option<(Range<usize>, usize)> {
+    let end = at + memchr::memchr2(b'\n', b'\r', bytes.get(at..)?)?;
+    let crlf = bytes.get(end) == Some(&b'\r') && bytes.get(end + 1) == Some(&b'\n');
+    Some((at..end, end + if crlf { 2 } else { 1 }))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn datas(bytes: &[u8]) -> Vec<Vec<u8>> {
+        let mut found = Vec::new();
+        let mut at = 0;
+        while let Some(event) = next_event(bytes, at) {
+            if !event.data.is_empty() {
+                found.push(event.data(bytes).into_owned());
+            }
+            at = event.bytes.end;
+        }
+        found
+    }
+
+    #[test]
+    fn all_line_ends_and_spacings_give_the_same_data() {
+        for bytes in [
+            &b"data: a\n\ndata: b\n\n"[..],
+            b"data:a\r\n\r\ndata:b\r\n\r\n",
+            b"data: a\r\rdata: b\r\r",
+            b": note\n\nevent: x\ndata: a\nid: 1\n\n\ndata: b\n\n",
+        ] {
+            assert_eq!(datas(bytes), [b"a".to_vec(), b"b".to_vec()]);
+        }
+        assert_eq!(datas(b"data: a\ndata: b\n\n"), [b"a\nb".to_vec()]);
+        assert_eq!(datas(b"data:  a\n\n"), [b" a".to_vec()]);
+    }
+
+    #[test]
+    fn data_without_its_blank_line_is_never_given_out() {
+        assert_eq!(datas(b"data: a\n"), Vec::<Vec<u8>>::new());
+    }
+
+    proptest! {
+        #[test]
+        fn every_byte_belongs_to_one_event_or_to_the_rest(bytes in "[dat: \n\r{}x]{0,80}") {
+            let bytes = bytes.as_bytes();
+            let mut at = 0;
+            while let Some(event) = next_event(bytes, at) {
+                prop_assert_eq!(event.bytes.start, at);
+                prop_assert!(event.bytes.end > at);
+                at = event.bytes.end;
+            }
+        }
+    }
+}

@@ -5,8 +5,10 @@
 pub mod budget;
 pub mod call;
 pub mod chat;
+pub mod guard;
 pub mod money;
 pub mod policy;
 pub mod pricing;
 pub mod record;
 pub mod sse;
+pub mod tokens;

@@ -59,6 +59,14 @@ impl Pattern {
         })
     }
 
+    /// The same in lower case, for rules that must catch every spelling.
+    pub fn folded(&self) -> Self {
+        match self {
+            Self::Exact(exact) => Self::Exact(exact.to_lowercase().into()),
+            Self::Prefix(prefix) => Self::Prefix(prefix.to_lowercase().into()),
+        }
+    }
+
     pub fn matches(&self, name: &str) -> bool {
         match self {
             Self::Exact(exact) => &**exact == name,

@@ -96,6 +96,17 @@ impl ChatRequest {
         raw.check(text)
     }
 
+    /// Bytes of all tools that are offered.
+    pub fn tool_bytes(&self) -> u64 {
+        let tools = |member: &&Member| matches!(member.name, "tools" | "functions");
+        self.spans
+            .members
+            .iter()
+            .filter(tools)
+            .map(|tool| (tool.end - tool.start) as u64)
+            .sum()
+    }
+
     /// The body to send upstream: the same bytes where nothing has to change.
     pub fn rewrite(&self, body: &bytes::Bytes, edits: &Edits<'_>) -> bytes::Bytes {
         rewrite::rewrite(self, body, edits)

@@ -1,0 +1,4 @@
+//! The questions that are put to a request, one file each.
+
+pub mod input;
+pub mod model_access;

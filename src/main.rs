@@ -1,1 +1,5 @@
-fn main() {}
+//! Arguments in, exit code out.
+
+fn main() -> std::process::ExitCode {
+    tallygate::cli::run()
+}

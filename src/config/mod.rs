@@ -1,4 +1,29 @@
 //! The configuration in force: what the TOML files say, checked as a whole.
+//!
+//! This file has the types. `file` reads the main file with one module for each kind of section;
+//! `reader` walks tables and finds unknown members, `values` understands single values, `loading`
+//! collects what was found. Reading them is all this does: prices are resolved, stores opened
+//! and policies applied elsewhere.
+
+mod budget;
+mod file;
+mod keys;
+mod loading;
+mod models;
+mod policies;
+mod providers;
+mod reader;
+mod secret;
+mod server;
+mod text;
+mod unenforced;
+mod urls;
+mod values;
+
+#[cfg(test)]
+mod tests;
+
+pub use values::check_name;
 
 use std::{
     collections::HashMap,
@@ -10,7 +35,7 @@ use std::{
 
 use crate::engine::{
     policy::{Budget, Key, Policy},
-    pricing::Rates,
+    pricing::OperatorPrice,
 };
 
 /// Everything the process runs by. Built whole or not at all; swapped in one step on reload.
@@ -32,7 +57,9 @@ pub struct Config {
     /// A newer price table (same form as the bundled one) instead of the bundled one.
     pub price_table: Option<PathBuf>,
     /// What is odd but no mistake: told at start and by `tallygate check`.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Problem>,
+    /// What was read or looked for, directories too: a change there may change this.
+    pub sources: Vec<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -150,7 +177,7 @@ impl std::fmt::Debug for Secret {
 #[derive(Debug)]
 pub struct Alias {
     pub routes: Vec<Route>,
-    pub price: Option<Rates>,
+    pub price: Option<OperatorPrice>,
     /// The model's own longest answer, in tokens.
     pub max_output_tokens: Option<u64>,
 }
@@ -162,13 +189,15 @@ pub struct Route {
     pub model: Box<str>,
 }
 
-/// Every mistake that was found, ready to print.
+/// Every mistake that was found, ready to print: one line each.
 #[derive(Debug)]
 pub struct ConfigError {
     pub problems: Vec<Problem>,
+    /// What was read or looked for until then.
+    pub sources: Vec<PathBuf>,
 }
 
-/// One mistake: where, what, and how it would be right.
+/// One mistake or oddity: where, what, and how it would be right. Displayed as one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     pub file: PathBuf,
@@ -180,10 +209,31 @@ pub struct Problem {
 }
 
 impl Config {
-    /// Reads the file and everything it names. All problems at once, never a half configuration.
-    pub fn load(_file: &Path) -> Result<Self, ConfigError> {
-        Err(ConfigError {
-            problems: Vec::new(),
-        })
+    /// Reads the file and everything it names.
+    ///
+    /// # Errors
+    /// All mistakes at once; never a half configuration.
+    pub fn load(file: &Path) -> Result<Self, ConfigError> {
+        Self::load_with(file, &|name| std::env::var(name).ok())
+    }
+
+    /// The same with an environment handed in, of which the same files make the same
+    /// configuration.
+    ///
+    /// # Errors
+    /// As `load`.
+    pub fn load_with(
+        file: &Path,
+        environment: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, ConfigError> {
+        file::load(file, environment)
+    }
+}
+
+impl Provider {
+    /// The URL of a path such as `chat/completions`. `None` for the sandbox.
+    pub fn url(&self, path: &str) -> Option<String> {
+        let base = self.base_url.as_ref()?.as_str().trim_end_matches('/');
+        Some(format!("{base}/{path}"))
     }
 }

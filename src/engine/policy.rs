@@ -120,8 +120,6 @@ pub struct Calendar {
 pub enum Enforcement {
     /// The whole worst case is reserved before anything is sent.
     Exact,
-    /// A small reservation grows while text streams; at the limit the stream is cut.
-    Elastic,
 }
 
 /// `[input]`: what a request may hold.

@@ -107,6 +107,16 @@ impl ChatRequest {
             .sum()
     }
 
+    /// More than one cap member stands in the body.
+    pub fn several_caps(&self) -> bool {
+        self.spans
+            .members
+            .iter()
+            .filter(|member| CAP_MEMBERS.contains(&member.name))
+            .count()
+            > 1
+    }
+
     /// The body to send upstream: the same bytes where nothing has to change.
     pub fn rewrite(&self, body: &bytes::Bytes, edits: &Edits<'_>) -> bytes::Bytes {
         rewrite::rewrite(self, body, edits)

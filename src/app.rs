@@ -1,0 +1,337 @@
+//! The composition root: configuration in, a serving process out. The one place that names a
+//! database.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use arc_swap::ArcSwap;
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, sync::watch};
+
+use crate::{
+    admin,
+    books::Books,
+    clock::Clock,
+    config::{Config, ConfigError, Durability, OnDown, StoreUrl},
+    engine::{pricing::PriceBook, record::Event},
+    proxy::{Live, Proxy, Worker},
+    server,
+    store::sqlite::Sqlite,
+};
+
+/// The file is looked at this often.
+const WATCH_EVERY: Duration = Duration::from_secs(1);
+/// Addresses that failed a key are forgotten this often.
+const FORGET_EVERY: u32 = 60;
+
+/// A serving process.
+pub struct App {
+    /// Where clients and operators reach it; the real ports, if the file says 0.
+    pub listen: SocketAddr,
+    pub admin: SocketAddr,
+    proxy: Arc<Proxy>,
+    reloads: Arc<Reloads>,
+    stop: watch::Sender<bool>,
+    workers: Vec<JoinHandle<()>>,
+    control: Option<JoinHandle<()>>,
+}
+
+/// What came of the last change of the files.
+pub struct Reloads {
+    file: PathBuf,
+    proxy: Arc<Proxy>,
+    last: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// The contents that were last looked at.
+    print: Vec<u8>,
+    /// Why the newest files are not in force.
+    rejected: Option<String>,
+    rejected_at_ms: i64,
+    in_force_since_ms: i64,
+}
+
+impl App {
+    /// Starts everything and returns once it serves.
+    ///
+    /// # Errors
+    /// A wrong configuration, an address or a store that cannot be had.
+    pub async fn start(file: &Path, clock: Clock) -> anyhow::Result<Self> {
+        let config = Config::load(file)?;
+        // Fails only if another one is installed, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let StoreUrl::Sqlite(path) = &config.store.url;
+        let store = Sqlite::open(path).await?;
+        let local = config.store.on_down == OnDown::Local;
+        let books = Books::open(Box::new(store), clock.clone(), local).await?;
+        books.record(
+            None,
+            Event::Started {
+                version: env!("CARGO_PKG_VERSION"),
+            },
+        );
+        let prices = Arc::new(price_book(&config)?);
+        let server = config.server.clone();
+        let before_release = config.durability == Durability::BeforeRelease;
+        let live = Live::new(config, prices, &books);
+        let now_ms = clock.now_ms();
+        let failures = Default::default();
+        let live = ArcSwap::from_pointee(live);
+        let proxy = Arc::new(Proxy {
+            live,
+            books,
+            clock,
+            failures,
+            before_release,
+        });
+        let sockets = server::bind(server.listen, server.workers)
+            .with_context(|| format!("cannot listen on {}", server.listen))?;
+        let admin_socket = std::net::TcpListener::bind(server.admin_listen)
+            .with_context(|| format!("cannot listen on {}", server.admin_listen))?;
+        admin_socket.set_nonblocking(true)?;
+        let listen = sockets.first().context("no socket")?.local_addr()?;
+        let admin = admin_socket.local_addr()?;
+        let reloads = Arc::new(Reloads::new(file, &proxy, now_ms));
+        let (stop, stopped) = watch::channel(false);
+        let (up, ready) = channel();
+        let workers = sockets
+            .into_iter()
+            .map(|socket| worker(socket, &proxy, &stopped, server.drain_timeout, up.clone()))
+            .collect::<Result<Vec<_>, _>>()?;
+        let control = Some(control(admin_socket, &reloads, &stopped, up.clone())?);
+        drop(up);
+        wait_for(&ready, workers.len() + 1)?;
+        Ok(Self {
+            listen,
+            admin,
+            proxy,
+            reloads,
+            stop,
+            workers,
+            control,
+        })
+    }
+
+    /// Looks at the files again now, as SIGHUP asks for.
+    pub fn reload(&self) {
+        self.reloads.look(true);
+    }
+
+    pub fn live(&self) -> Arc<Live> {
+        self.proxy.live.load_full()
+    }
+
+    /// Lets open requests finish, writes everything down, ends.
+    pub async fn shutdown(mut self) {
+        let _ = self.stop.send(true);
+        let threads = self.workers.drain(..).chain(self.control.take());
+        let threads: Vec<_> = threads.collect();
+        let joined = tokio::task::spawn_blocking(move || {
+            threads.into_iter().for_each(|thread| drop(thread.join()));
+        });
+        let _ = joined.await;
+        self.proxy.books.close().await;
+    }
+}
+
+fn price_book(config: &Config) -> anyhow::Result<PriceBook> {
+    let Some(file) = &config.price_table else {
+        return Ok(PriceBook::Bundled);
+    };
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("cannot read the price table {}", file.display()))?;
+    PriceBook::from_json(&text).map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))
+}
+
+fn wait_for(ready: &Receiver<()>, count: usize) -> anyhow::Result<()> {
+    for _ in 0..count {
+        ready.recv().context("a worker could not start")?;
+    }
+    Ok(())
+}
+
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+}
+
+fn worker(
+    socket: std::net::TcpListener,
+    proxy: &Arc<Proxy>,
+    stopped: &watch::Receiver<bool>,
+    drain: Duration,
+    up: Sender<()>,
+) -> std::io::Result<JoinHandle<()>> {
+    let (proxy, stopped) = (Arc::clone(proxy), stopped.clone());
+    let serve = async move {
+        let listener = match TcpListener::from_std(socket) {
+            Ok(listener) => listener,
+            Err(error) => return tracing::error!(%error, "a worker could not listen"),
+        };
+        let worker = Arc::new(Worker::new(proxy));
+        let _ = up.send(());
+        drop(up);
+        let handler = move |request, peer| {
+            let worker = Arc::clone(&worker);
+            async move { worker.handle(request, peer).await }
+        };
+        server::serve(listener, handler, stopped, drain).await;
+    };
+    let runtime = runtime()?;
+    std::thread::Builder::new()
+        .name("worker".to_owned())
+        .spawn(move || runtime.block_on(serve))
+}
+
+fn control(
+    socket: std::net::TcpListener,
+    reloads: &Arc<Reloads>,
+    stopped: &watch::Receiver<bool>,
+    up: Sender<()>,
+) -> std::io::Result<JoinHandle<()>> {
+    let (reloads, mut stopped) = (Arc::clone(reloads), stopped.clone());
+    let serve = async move {
+        let Ok(listener) = TcpListener::from_std(socket) else {
+            return;
+        };
+        let _ = up.send(());
+        drop(up);
+        tokio::spawn(housekeeping(Arc::clone(&reloads)));
+        let stop = async move {
+            let _ = stopped.wait_for(|stop| *stop).await;
+        };
+        admin::serve(listener, reloads, stop).await;
+    };
+    let runtime = runtime()?;
+    std::thread::Builder::new()
+        .name("control".to_owned())
+        .spawn(move || runtime.block_on(serve))
+}
+
+async fn housekeeping(reloads: Arc<Reloads>) {
+    let mut tick = tokio::time::interval(WATCH_EVERY);
+    for turn in 0_u32.. {
+        tick.tick().await;
+        reloads.look(false);
+        if turn % FORGET_EVERY == 0 {
+            reloads.proxy.failures.forget_quiet();
+        }
+    }
+}
+
+impl Reloads {
+    fn new(file: &Path, proxy: &Arc<Proxy>, now_ms: i64) -> Self {
+        let sources = proxy.live.load().config.sources.clone();
+        let print = print(&sources);
+        let seen = Seen {
+            print,
+            in_force_since_ms: now_ms,
+            ..Seen::default()
+        };
+        Self {
+            file: file.to_owned(),
+            proxy: Arc::clone(proxy),
+            last: Mutex::new(seen),
+        }
+    }
+
+    /// Takes changed files over in one step, or leaves everything as it is and says why.
+    fn look(&self, asked: bool) {
+        let mut seen = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let live = self.proxy.live.load_full();
+        let now = print(&live.config.sources);
+        if now == seen.print && !asked {
+            return;
+        }
+        seen.print = now;
+        match self.load() {
+            Ok(fresh) => {
+                let (keys, policies) = (fresh.config.keys.len(), fresh.config.policies.len());
+                seen.print = print(&fresh.config.sources);
+                seen.rejected = None;
+                seen.in_force_since_ms = self.proxy.clock.now_ms();
+                self.proxy.live.store(Arc::new(fresh));
+                tracing::info!(keys, policies, "configuration reloaded");
+                self.proxy
+                    .books
+                    .record(None, Event::ConfigurationReloaded { keys, policies });
+            }
+            Err(error) => {
+                tracing::error!(%error, "configuration refused; the old one stays in force");
+                seen.rejected = Some(error.to_string());
+                seen.rejected_at_ms = self.proxy.clock.now_ms();
+                let first = error
+                    .to_string()
+                    .lines()
+                    .next()
+                    .unwrap_or_default()
+                    .to_owned();
+                let problems = error
+                    .downcast_ref()
+                    .map_or(1, |e: &ConfigError| e.problems.len());
+                let event = Event::ConfigurationRefused { problems, first };
+                self.proxy.books.record(None, event);
+            }
+        }
+    }
+
+    fn load(&self) -> anyhow::Result<Live> {
+        let config = Config::load(&self.file)?;
+        let prices = Arc::new(price_book(&config)?);
+        Ok(Live::new(config, prices, &self.proxy.books))
+    }
+}
+
+/// All sources' contents, one after the other; a file that is gone differs from an empty one.
+fn print(sources: &[PathBuf]) -> Vec<u8> {
+    use sha2::{Digest as _, Sha256};
+    let mut digest = Sha256::new();
+    for source in sources {
+        match std::fs::read(source) {
+            Ok(bytes) => digest.update(Sha256::digest(&bytes)),
+            Err(_) => digest.update(b"gone"),
+        }
+    }
+    digest.finalize().to_vec()
+}
+
+impl admin::Status for Reloads {
+    fn unready(&self) -> Vec<String> {
+        self.proxy
+            .books
+            .failure()
+            .into_iter()
+            .map(|why| format!("store: {why}"))
+            .collect()
+    }
+
+    fn describe(&self) -> Value {
+        let seen = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let live = self.proxy.live.load();
+        let rejected = seen.rejected.as_ref().map(
+            |why| json!({ "at": seen.rejected_at_ms, "problems": why.lines().collect::<Vec<_>>() }),
+        );
+        json!({
+            "configuration": {
+                "file": live.config.file,
+                "in_force_since": seen.in_force_since_ms,
+                "keys": live.config.keys.len(),
+                "policies": live.config.policies.len(),
+                "rejected": rejected,
+            },
+            "store": self.proxy.books.failure().unwrap_or_else(|| "ok".to_owned()),
+        })
+    }
+}

@@ -1,0 +1,142 @@
+//! The command line: one file a command.
+
+mod check;
+mod health;
+mod keys;
+mod ledger;
+mod serve;
+mod spend;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+
+/// Exit codes that scripts can use: 0 well, 1 it did not work, 2 wrong usage.
+#[derive(Parser)]
+#[command(
+    name = "tallygate",
+    version,
+    about,
+    after_help = "Example:\n  tallygate serve --config config/tallygate.toml"
+)]
+struct Arguments {
+    /// The configuration file
+    #[arg(
+        long,
+        global = true,
+        env = "TALLYGATE_CONFIG",
+        default_value = "config/tallygate.toml"
+    )]
+    config: PathBuf,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve (the default)
+    #[command(after_help = "Example:\n  tallygate serve --config config/tallygate.toml")]
+    Serve,
+    /// Read the configuration and tell every mistake in it
+    #[command(after_help = "Example:\n  tallygate check --json")]
+    Check {
+        /// For machines
+        #[arg(long)]
+        json: bool,
+    },
+    /// Client keys
+    #[command(subcommand)]
+    Keys(KeysCommand),
+    /// What each key has used and has left
+    #[command(after_help = "Example:\n  tallygate spend --json")]
+    Spend {
+        /// For machines
+        #[arg(long)]
+        json: bool,
+    },
+    /// What happened
+    #[command(subcommand)]
+    Ledger(LedgerCommand),
+    /// Ask a serving Tallygate whether it is ready
+    #[command(after_help = "Example:\n  tallygate health")]
+    Health,
+}
+
+#[derive(Subcommand)]
+enum KeysCommand {
+    /// Print a fresh key and the lines for the configuration
+    #[command(
+        after_help = "Example:\n  tallygate keys new --name research --tenant acme --policy demo"
+    )]
+    New {
+        #[arg(long)]
+        name: String,
+        #[arg(long, default_value = "default")]
+        tenant: String,
+        #[arg(long, default_value = "demo")]
+        policy: String,
+    },
+}
+
+#[derive(Subcommand)]
+enum LedgerCommand {
+    /// The last records, oldest first
+    #[command(after_help = "Example:\n  tallygate ledger tail --lines 50 --follow")]
+    Tail {
+        #[arg(long, short = 'n', default_value_t = 20)]
+        lines: u32,
+        /// Go on as records come
+        #[arg(long, short)]
+        follow: bool,
+        /// JSON Lines
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check the chain from its first record to its last
+    #[command(after_help = "Example:\n  tallygate ledger verify")]
+    Verify,
+}
+
+/// Runs what was asked for.
+pub fn run() -> ExitCode {
+    let arguments = Arguments::parse();
+    let file = &arguments.config;
+    let done = match arguments.command.unwrap_or(Command::Serve) {
+        Command::Serve => serve::serve(file),
+        Command::Check { json } => check::check(file, json),
+        Command::Keys(KeysCommand::New {
+            name,
+            tenant,
+            policy,
+        }) => keys::new(&name, &tenant, &policy),
+        Command::Spend { json } => spend::spend(file, json),
+        Command::Ledger(LedgerCommand::Tail {
+            lines,
+            follow,
+            json,
+        }) => ledger::tail(file, lines, follow, json),
+        Command::Ledger(LedgerCommand::Verify) => ledger::verify(file),
+        Command::Health => health::health(file),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("tallygate: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A small runtime for commands that read the store.
+fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(work)
+}
+
+fn print(text: &str) {
+    use std::io::Write as _;
+    // A reader that has gone (`| head`) is no mistake.
+    let _ = writeln!(std::io::stdout(), "{text}");
+}

@@ -1,0 +1,72 @@
+//! The main file, section by section, and the policies it names.
+
+use std::path::{Path, PathBuf};
+
+use super::{
+    Config, ConfigError, keys,
+    loading::{Document, Loading},
+    models::models,
+    policies::Policies,
+    providers::providers,
+    reader::Table,
+    server, unenforced,
+    values::text,
+};
+
+pub(super) fn load(
+    file: &Path,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Result<Config, ConfigError> {
+    let loading = Loading::new(environment);
+    let config = Document::open(&loading, file)
+        .and_then(|document| document.read(main))
+        .flatten();
+    loading.finish(config)
+}
+
+/// `None` is a mistake that has been told.
+fn main(root: &mut Table<'_>) -> Option<Config> {
+    root.refuse_idle(unenforced::IN_MAIN_FILE);
+    let document = root.place().document();
+    let server = root.section("server", server::server);
+    let store = root.section("store", server::store);
+    let durability = root.section("ledger", server::durability);
+    let providers = providers(root);
+    let aliases = models(root, &providers);
+    let directory = root.or("policies_dir", "policies", text);
+    let directory = document.beside(Path::new(directory));
+    let policies = Policies::read(document.loading, &directory, &providers);
+    let listen = server.as_ref().map(|server| server.listen);
+    let keys = keys::keys(root, &policies, listen);
+    let tenant_budgets = keys::tenant_budgets(root, &keys);
+    let global_budget = keys::global_budget(root);
+    let price_table = price_table(root);
+    Some(Config {
+        file: document.path.clone(),
+        server: server?,
+        store: store??,
+        durability: durability?,
+        providers: providers.all,
+        aliases,
+        keys: keys.all,
+        policies: policies.all,
+        tenant_budgets,
+        global_budget,
+        price_table,
+        warnings: Vec::new(),
+        sources: Vec::new(),
+    })
+}
+
+fn price_table(root: &mut Table<'_>) -> Option<PathBuf> {
+    let document = root.place().document();
+    root.optional("price_table", |value| {
+        let path = document.beside(Path::new(text(value)?));
+        document.loading.source(&path);
+        if path.is_file() {
+            Ok(path)
+        } else {
+            Err(format!("no file at {}", path.display()))
+        }
+    })
+}

@@ -1,0 +1,225 @@
+//! The policy files, and what a key's `policy` leads to.
+
+use std::{fs, path::Path, sync::Arc};
+
+use toml::de::DeValue;
+
+use super::{
+    budget,
+    loading::{Document, Loading, cannot_read},
+    providers::Providers,
+    reader::Table,
+    text::suggestion,
+    unenforced,
+    values::{needle, one_of, pattern, policy_id, positive},
+};
+use crate::engine::policy::{Binding, InputRules, ModelRules, Pattern, Policy, RateLimits, Status};
+
+/// All policy versions there are.
+pub(super) struct Policies {
+    pub all: Vec<Arc<Policy>>,
+    /// Whether each file told at least its id, version and status.
+    complete: bool,
+}
+
+impl Policies {
+    /// Reads every `*.toml` of a directory, in the order of the names.
+    pub fn read(loading: &Loading<'_>, directory: &Path, providers: &Providers<'_>) -> Self {
+        loading.source(directory);
+        let mut policies = Self {
+            all: Vec::new(),
+            complete: true,
+        };
+        let files = match toml_files(directory) {
+            Ok(files) => files,
+            Err(error) => {
+                loading.mistake(directory, format!("policies_dir {}", cannot_read(&error)));
+                Vec::new()
+            }
+        };
+        for file in files {
+            let read = Document::open(loading, &file).and_then(|document| {
+                document
+                    .read(|table| policy(table, &policies, providers))
+                    .flatten()
+            });
+            match read {
+                Some(policy) => policies.all.push(Arc::new(policy)),
+                None => policies.complete = false,
+            }
+        }
+        policies
+    }
+
+    /// `id`: the newest published version; `id@2`: that one.
+    pub fn bind(&self, reference: &str) -> Result<Binding, String> {
+        let (id, pin) = match reference.split_once('@') {
+            None => (reference, None),
+            Some((id, version)) => (
+                id,
+                Some(version.parse().map_err(|_| {
+                    format!("{reference:?} is no policy; write \"ID\" or \"ID@VERSION\"")
+                })?),
+            ),
+        };
+        let mut versions: Vec<_> = self.all.iter().filter(|policy| &*policy.id == id).collect();
+        versions.sort_by_key(|policy| policy.version);
+        let found = match pin {
+            Some(pin) => versions.iter().find(|policy| policy.version == pin),
+            None => versions
+                .iter()
+                .rfind(|policy| policy.status == Status::Published),
+        };
+        match found {
+            Some(policy) => Ok(binding(policy)),
+            None if !self.complete => Ok(Binding::Unusable("its file has mistakes".into())),
+            None if versions.is_empty() => Err(self.no_policy(id)),
+            None => no_version(id, pin, &versions),
+        }
+    }
+
+    fn no_policy(&self, id: &str) -> String {
+        let mut ids: Vec<&str> = self.all.iter().map(|policy| &*policy.id).collect();
+        ids.dedup();
+        format!("no policy {id:?} in policies_dir{}", suggestion(id, ids))
+    }
+}
+
+fn binding(policy: &Arc<Policy>) -> Binding {
+    let state = match policy.status {
+        Status::Published => return Binding::To(policy.clone()),
+        Status::Draft => "a draft",
+        Status::Archived => "archived",
+    };
+    Binding::Unusable(format!("policy {}@{} is {state}", policy.id, policy.version).into())
+}
+
+fn no_version(id: &str, pin: Option<u32>, versions: &[&Arc<Policy>]) -> Result<Binding, String> {
+    let Some(pin) = pin else {
+        return Ok(Binding::Unusable(
+            format!("policy {id} has no published version").into(),
+        ));
+    };
+    let known: Vec<String> = versions
+        .iter()
+        .map(|policy| policy.version.to_string())
+        .collect();
+    Err(format!(
+        "policy {id:?} has no version {pin}; known: {}",
+        known.join(", ")
+    ))
+}
+
+fn toml_files(directory: &Path) -> std::io::Result<Vec<std::path::PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        // Editors keep locks and half-written copies under names that begin with a dot.
+        let hidden = path
+            .file_name()
+            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        if !hidden
+            && path
+                .extension()
+                .is_some_and(|extension| extension == "toml")
+        {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn policy(table: &mut Table<'_>, others: &Policies, providers: &Providers<'_>) -> Option<Policy> {
+    table.refuse_idle(unenforced::IN_POLICY_FILES);
+    let id = table.required("id", policy_id);
+    let version = table.required("version", version);
+    let status = table.required("status", one_of(STATUSES));
+    let models = table.section("models", |table| model_rules(table, providers));
+    let limits = table.section("limits", rate_limits);
+    let budget = table.section("budget", budget::of_policy);
+    let input = table.section("input", input_rules);
+    let (id, version) = (id?, version?);
+    if others
+        .all
+        .iter()
+        .any(|other| *other.id == *id && other.version == version)
+    {
+        let place = table.place_of("version");
+        place.mistake(format!(
+            "version {version} of {id:?} is in another file too; give a new one"
+        ));
+    }
+    Some(Policy {
+        id: id.into(),
+        version,
+        status: status?,
+        models: models?,
+        limits: limits?,
+        budget: budget?,
+        input: input?,
+    })
+}
+
+fn version(value: &DeValue<'_>) -> Result<u32, String> {
+    u32::try_from(positive(value)?.get()).map_err(|_| format!("must be at most {}", u32::MAX))
+}
+
+fn model_rules(table: &mut Table<'_>, providers: &Providers<'_>) -> ModelRules {
+    let rules = ModelRules {
+        allow: table.list("allow", pattern),
+        deny: table.list("deny", pattern).unwrap_or_default(),
+    };
+    let patterns = [
+        ("allow", rules.allow.as_deref()),
+        ("deny", Some(&*rules.deny)),
+    ];
+    for (list, patterns) in patterns {
+        for pattern in patterns.into_iter().flatten() {
+            let (Pattern::Exact(name) | Pattern::Prefix(name)) = pattern;
+            if let Some((provider, plain)) = providers.prefix_of(name) {
+                table.place_of(list).warning(format!(
+                    "{name:?} begins with the provider {provider:?}, which is taken off before a \
+                     model is judged; {plain:?} may be meant"
+                ));
+            }
+        }
+    }
+    rules
+}
+
+fn rate_limits(table: &mut Table<'_>) -> RateLimits {
+    let limits = RateLimits {
+        requests_per_minute: table.optional("requests_per_minute", positive),
+        tokens_per_minute: table.optional("tokens_per_minute", positive),
+        parallel_requests: table.optional("parallel_requests", positive),
+        burst: table.optional("burst", positive),
+    };
+    let complaint = match (limits.burst, limits.requests_per_minute) {
+        (Some(_), None) if !table.has("requests_per_minute") => {
+            Some("spreads requests_per_minute, which is missing")
+        }
+        (Some(burst), Some(minute)) if burst > minute => Some("is more than requests_per_minute"),
+        _ => None,
+    };
+    if let Some(complaint) = complaint {
+        table.place_of("burst").mistake(complaint);
+    }
+    limits
+}
+
+fn input_rules(table: &mut Table<'_>) -> InputRules {
+    InputRules {
+        max_chars: table.optional("max_chars", positive).map(u64::from),
+        unsupported_patterns: table
+            .list("unsupported_patterns", needle)
+            .unwrap_or_default(),
+        sensitive_patterns: table.list("sensitive_patterns", needle).unwrap_or_default(),
+    }
+}
+
+const STATUSES: &[(&str, Status)] = &[
+    ("draft", Status::Draft),
+    ("published", Status::Published),
+    ("archived", Status::Archived),
+];

@@ -1,0 +1,8 @@
+//! Settings that the product knows but does not enforce yet.
+//!
+//! They are refused, since a protective setting must never be silently idle. Whoever builds one
+//! takes its name out here and reads it in its section.
+
+pub(super) const IN_MAIN_FILE: &[&str] = &["approvals", "operators", "tools"];
+
+pub(super) const IN_POLICY_FILES: &[&str] = &["loops", "output", "retry", "roles", "run", "tools"];

@@ -1,0 +1,97 @@
+//! Where things are: URLs, origins, the store, header names. No complaint repeats a URL, since
+//! it may hold a password.
+
+use std::path::PathBuf;
+
+use http::HeaderName;
+use toml::de::DeValue;
+use url::Url;
+
+use super::{StoreUrl, values::text};
+
+type Read<T> = Result<T, String>;
+
+/// The start of a provider's paths, such as `https://api.openai.com/v1`.
+pub(super) fn base_url(value: &DeValue<'_>) -> Read<Url> {
+    let mut url = Url::parse(text(value)?)
+        .map_err(|error| format!("is no URL such as \"https://api.openai.com/v1\": {error}"))?;
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+        return Err("must begin with https:// or http:// and a host".to_owned());
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("holds a user or a password; a credential belongs in api_key".to_owned());
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err("must end with its path, without ? and #".to_owned());
+    }
+    let path = url.path().trim_end_matches('/').to_owned();
+    if path.ends_with("/chat/completions") {
+        return Err("must end before /chat/completions, which is added to it".to_owned());
+    }
+    url.set_path(&path);
+    Ok(url)
+}
+
+/// An origin as browsers send it, or `*`.
+pub(super) fn origin(value: &DeValue<'_>) -> Read<String> {
+    let text = text(value)?;
+    let exact = Url::parse(text).is_ok_and(|url| url.origin().ascii_serialization() == text);
+    if text != "*" && !exact {
+        return Err("is no origin such as \"https://app.example.com\", without a path".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// `sqlite:PATH`, the path as written.
+pub(super) fn store(value: &DeValue<'_>) -> Read<StoreUrl> {
+    let text = text(value)?;
+    if ["postgres:", "postgresql:"]
+        .iter()
+        .any(|scheme| text.starts_with(scheme))
+    {
+        return Err("PostgreSQL is not in this version; write \"sqlite:PATH\"".to_owned());
+    }
+    match text.strip_prefix("sqlite:") {
+        Some(path) if !path.is_empty() && !path.contains(['?', '#']) && path != ":memory:" => {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            Ok(StoreUrl::Sqlite(PathBuf::from(path)))
+        }
+        _ => Err("must be \"sqlite:PATH\", such as \"sqlite:../var/tallygate.db\"".to_owned()),
+    }
+}
+
+/// A client header that may go on to a provider.
+pub(super) fn forwardable(value: &DeValue<'_>) -> Read<HeaderName> {
+    let text = text(value)?;
+    let name = HeaderName::from_bytes(text.as_bytes())
+        .map_err(|_| format!("{text:?} is no header name"))?;
+    if NEVER_FORWARDED.contains(&name.as_str()) {
+        return Err(format!(
+            "{name} is never forwarded: it holds a credential or concerns one connection only"
+        ));
+    }
+    Ok(name)
+}
+
+const NEVER_FORWARDED: &[&str] = &[
+    "accept-encoding",
+    "api-key",
+    "authorization",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "cookie",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "x-api-key",
+    "x-goog-api-key",
+];

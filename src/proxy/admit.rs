@@ -1,0 +1,351 @@
+//! Admission: everything that must hold before a byte goes to a provider. Only a `Permit` can
+//! be sent upstream, and only this file makes one.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+use super::{
+    live::Live,
+    rejection::Rejection,
+    resolve::{Target, resolve},
+};
+use crate::{
+    books::{Actual, Books, Need, Purse, Reservation},
+    clock::Clock,
+    config::{ApiKey, CapMember, Provider},
+    engine::{
+        call::{ChatRequest, Edits},
+        chat::Tally,
+        guard::input::{self, InputFault},
+        policy::{Budget, Key, Policy},
+        pricing::Usage,
+        record::{Closing, Event, Opening, Outcome, Subject},
+        tokens,
+    },
+};
+
+/// The cap of an answer when a limit needs one and neither client nor policy names any. Tokens.
+const DEFAULT_OUTPUT: u64 = 4096;
+
+/// The right to send one request, and the duty to settle it: once, with what was used. One
+/// that is dropped unsettled was left by its client.
+pub struct Permit {
+    books: Books,
+    clock: Clock,
+    request_id: Arc<str>,
+    reply_seed: u128,
+    subject: Subject,
+    target: Target,
+    body: Bytes,
+    stream: bool,
+    hide_usage: bool,
+    /// The cap that was sent, if it is lower than the client's.
+    lowered_cap: Option<u64>,
+    input_estimate: u64,
+    reservation: Option<Reservation>,
+    sent: bool,
+    started_ms: i64,
+}
+
+/// Who asks, for what, by which rules.
+pub struct Asked<'a> {
+    pub live: &'a Live,
+    pub key: &'a Key,
+    pub policy: &'a Policy,
+    pub request_id: &'a Arc<str>,
+    pub started_ms: i64,
+}
+
+/// Evaluates the request guards in order, reserves, and records the start.
+///
+/// # Errors
+/// The first guard or limit that says no. Nothing is held then.
+pub async fn admit(
+    books: &Books,
+    clock: &Clock,
+    asked: &Asked<'_>,
+    body: &Bytes,
+) -> Result<Permit, Rejection> {
+    let call = ChatRequest::read(body).map_err(|fault| Rejection::InvalidRequest {
+        message: fault.message,
+        param: fault.param,
+    })?;
+    check_input(asked.policy, &call)?;
+    if let Some(member) = call.substitute {
+        return Err(Rejection::SubstituteDenied {
+            member: member.to_owned(),
+        });
+    }
+    let now_ms = clock.now_ms();
+    let target = resolve(asked.live, asked.policy, &call.model, now_ms)?;
+    if let ApiKey::Missing(_) = target.provider.api_key {
+        let provider = target.provider.name.to_string();
+        return Err(Rejection::ProviderUnavailable { provider });
+    }
+    let purse = asked
+        .live
+        .purse(asked.key)
+        .ok_or(Rejection::GuardUnavailable)?;
+    if target.rates.is_none() && purse.counts_cost() {
+        return Err(Rejection::PriceUnknown { model: call.model });
+    }
+    let reservation = reserve(books, purse, asked, &call, &target, body.len(), now_ms).await?;
+    Ok(permit(
+        books,
+        clock,
+        asked,
+        &call,
+        target,
+        body,
+        reservation,
+    ))
+}
+
+fn check_input(policy: &Policy, call: &ChatRequest) -> Result<(), Rejection> {
+    input::judge(&policy.input, &call.content).map_err(|fault| match fault {
+        InputFault::TooLong { chars, limit } => Rejection::InputTooLong { chars, limit },
+        InputFault::Unsupported { pattern } => Rejection::InputUnsupported { pattern },
+    })
+}
+
+async fn reserve(
+    books: &Books,
+    purse: &Purse,
+    asked: &Asked<'_>,
+    call: &ChatRequest,
+    target: &Target,
+    body_bytes: usize,
+    now_ms: i64,
+) -> Result<Reservation, Rejection> {
+    let budget = &asked.policy.budget;
+    let mut need = Need {
+        input_tokens: tokens::input_bound(call, body_bytes),
+        output_cap: output_cap(budget, call, target, purse.needs_cap()),
+        min_output: budget.min_output_tokens,
+        choices: call.choices,
+        rates: target.rates.as_ref().map(|at| Arc::clone(&at.rates)),
+    };
+    match purse.reserve(books, &need, now_ms).await {
+        Ok(reservation) => Ok(reservation),
+        Err(refusal) => {
+            // The cheap bound did not fit; counting closer may.
+            let exact = tokens::exact_input(call, body_bytes, &target.model);
+            if exact >= need.input_tokens {
+                return Err(refusal.into());
+            }
+            need.input_tokens = exact;
+            purse
+                .reserve(books, &need, now_ms)
+                .await
+                .map_err(Rejection::from)
+        }
+    }
+}
+
+/// What an answer may have at most: the least of what client, policy and model say.
+fn output_cap(budget: &Budget, call: &ChatRequest, target: &Target, needed: bool) -> Option<u64> {
+    let most = budget.max_output_tokens.map(u64::from);
+    let asked = call.cap.map(|(_, cap)| cap);
+    let default = budget.default_output_tokens.map(u64::from).or(most);
+    let wanted = asked
+        .or(default)
+        .or(target.max_output)
+        .or(needed.then_some(DEFAULT_OUTPUT));
+    if !needed && most.is_none() {
+        return None;
+    }
+    [wanted, most, target.max_output]
+        .into_iter()
+        .flatten()
+        .min()
+}
+
+fn permit(
+    books: &Books,
+    clock: &Clock,
+    asked: &Asked<'_>,
+    call: &ChatRequest,
+    target: Target,
+    body: &Bytes,
+    reservation: Reservation,
+) -> Permit {
+    let cap = reservation.output_cap;
+    let ask_usage = call.stream && target.provider.stream_usage;
+    let insert_usage = ask_usage && call.include_usage != Some(true);
+    let edits = Edits {
+        model: (*target.model != *call.model).then_some(&*target.model),
+        include_usage: insert_usage,
+        cap: cap.and_then(|cap| cap_edit(call, &target.provider, cap)),
+    };
+    let sent = call.rewrite(body, &edits);
+    let client_cap = call.cap.map(|(_, cap)| cap);
+    let permit = Permit {
+        books: books.clone(),
+        clock: clock.clone(),
+        request_id: Arc::clone(asked.request_id),
+        reply_seed: seed(asked.request_id),
+        subject: subject(asked, call),
+        body: sent,
+        stream: call.stream,
+        hide_usage: insert_usage,
+        lowered_cap: cap.filter(|cap| client_cap.is_some_and(|asked| *cap < asked)),
+        input_estimate: tokens::estimate(call.content.bytes + call.tool_bytes()),
+        reservation: Some(reservation),
+        sent: false,
+        started_ms: asked.started_ms,
+        target,
+    };
+    permit.record_start(asked.policy, call, body, cap);
+    permit
+}
+
+/// The member in which the cap goes upstream; `None` if it stands there already.
+fn cap_edit<'a>(call: &ChatRequest, provider: &Provider, cap: u64) -> Option<(&'a str, u64)> {
+    let member = match (provider.cap_member, call.cap) {
+        (CapMember::MaxTokens, _) => "max_tokens",
+        (CapMember::AsClient, Some((member, _))) if member != "max_output_tokens" => member,
+        _ => "max_completion_tokens",
+    };
+    (call.cap != Some((member, cap)) || call.several_caps()).then_some((member, cap))
+}
+
+fn subject(asked: &Asked<'_>, call: &ChatRequest) -> Subject {
+    Subject {
+        key: Some(Arc::clone(&asked.key.name)),
+        tenant: Some(Arc::clone(&asked.key.tenant)),
+        policy: Some(format!("{}@{}", asked.policy.id, asked.policy.version).into()),
+        requested_model: Some(call.model.as_str().into()),
+    }
+}
+
+/// The random part of the request id, as a number.
+fn seed(request_id: &str) -> u128 {
+    let digits = request_id.rsplit('_').next().unwrap_or_default();
+    u128::from_str_radix(digits, 16).unwrap_or_default()
+}
+
+impl Permit {
+    pub fn provider(&self) -> &Arc<Provider> {
+        &self.target.provider
+    }
+
+    pub fn body(&self) -> &Bytes {
+        &self.body
+    }
+
+    /// Makes the ids of an answer of our own.
+    pub fn reply_seed(&self) -> u128 {
+        self.reply_seed
+    }
+
+    pub fn hides_usage(&self) -> bool {
+        self.hide_usage
+    }
+
+    pub fn lowered_cap(&self) -> Option<u64> {
+        self.lowered_cap
+    }
+
+    /// From here on a client that leaves is charged for what went in.
+    pub fn mark_sent(&mut self) {
+        self.sent = true;
+    }
+
+    fn record_start(&self, policy: &Policy, call: &ChatRequest, body: &[u8], cap: Option<u64>) {
+        let reserved = self.reservation.as_ref();
+        let sensitive = input::is_sensitive(&policy.input, &call.content);
+        let opening = Opening {
+            subject: self.subject.clone(),
+            provider: Arc::clone(&self.target.provider.name),
+            resolved_model: Arc::clone(&self.target.model),
+            stream: self.stream,
+            reserved_nano_usd: reserved.map_or(0, |held| held.cost),
+            reserved_tokens: reserved.map_or(0, |held| held.tokens),
+            output_cap: cap,
+            body_sha256: format!("{:x}", HexDigest(Sha256::digest(body).into())),
+            warnings: sensitive.then_some("input_sensitive").into_iter().collect(),
+        };
+        let event = Event::RequestStarted(Box::new(opening));
+        self.books.record(Some(Arc::clone(&self.request_id)), event);
+    }
+
+    /// Settles with what the answer amounted to. A second call changes nothing.
+    pub fn close(&mut self, tally: &Tally, outcome: Outcome, status: u16) {
+        let Some(reservation) = self.reservation.take() else {
+            return;
+        };
+        let now_ms = self.clock.now_ms();
+        let (usage, estimated) = self.usage(tally, outcome);
+        let tier = tally.service_tier.as_deref();
+        let rates = self.target.rates.as_ref();
+        let free = usage == Usage::default();
+        let cost = rates
+            .filter(|_| !free)
+            .map_or(0, |at| at.rates.cost(&usage, tier).nanos());
+        reservation.settle(
+            Actual {
+                tokens: usage.input + usage.output,
+                cost,
+            },
+            now_ms,
+        );
+        let reported = tally.usage.is_some();
+        let zero_beside_text = reported && usage.output == 0 && tally.written > 0;
+        let closing = Closing {
+            subject: self.subject.clone(),
+            provider: Arc::clone(&self.target.provider.name),
+            resolved_model: Arc::clone(&self.target.model),
+            answered_model: tally.model.clone(),
+            input_tokens: usage.input,
+            cached_tokens: usage.cached_input,
+            output_tokens: usage.output,
+            reasoning_tokens: usage.reasoning,
+            cost_nano_usd: cost,
+            estimated,
+            usage_suspect: zero_beside_text || tally.usage.is_some_and(|read| read.suspect),
+            outcome,
+            status,
+            tool_calls: tally.tool_calls,
+            duration_ms: now_ms - self.started_ms,
+        };
+        let event = Event::RequestSettled(Box::new(closing));
+        self.books.record(Some(Arc::clone(&self.request_id)), event);
+    }
+
+    /// Reported usage as it is; else a count of what went in and came out. An error answer and
+    /// an answer without content cost nothing.
+    fn usage(&self, tally: &Tally, outcome: Outcome) -> (Usage, bool) {
+        if let Some(read) = tally.usage {
+            return (read.usage, false);
+        }
+        let left = outcome == Outcome::ClientGone && self.sent;
+        if tally.written == 0 && !left {
+            return (Usage::default(), outcome == Outcome::Completed);
+        }
+        let output = tokens::estimate(tally.written);
+        (
+            Usage {
+                input: self.input_estimate,
+                output,
+                ..Usage::default()
+            },
+            true,
+        )
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.close(&Tally::default(), Outcome::ClientGone, 499);
+    }
+}
+
+struct HexDigest([u8; 32]);
+
+impl std::fmt::LowerHex for HexDigest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}

@@ -1,0 +1,320 @@
+//! The data plane: the life of a client's request, from its key to its settled answer.
+
+mod admit;
+mod auth;
+mod cors;
+mod intake;
+mod live;
+mod models;
+mod rejection;
+mod relay;
+mod resolve;
+mod upstream;
+
+use std::{net::SocketAddr, sync::Arc};
+
+use arc_swap::ArcSwap;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use hyper::{Request, body::Incoming};
+
+use self::{
+    admit::Asked,
+    auth::Failures,
+    rejection::{Rejection, Source},
+    relay::Body,
+    upstream::Clients,
+};
+pub use self::{live::Live, relay::Body as ResponseBody};
+use crate::{
+    books::{Books, Purse, RateView},
+    clock::Clock,
+    engine::{
+        budget::Unit,
+        policy::{Binding, Endpoint, Key, Policy},
+        record::{Event, Refused, Subject},
+    },
+};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const DECISION: HeaderName = HeaderName::from_static("x-tallygate-decision");
+const OUTPUT_CAP: HeaderName = HeaderName::from_static("x-tallygate-output-cap");
+
+/// What all workers share.
+pub struct Proxy {
+    pub live: ArcSwap<Live>,
+    pub books: Books,
+    pub clock: Clock,
+    pub failures: Failures,
+    /// Records on disk before a client sees a byte.
+    pub before_release: bool,
+}
+
+/// One worker: the shared proxy, and connections of its own.
+pub struct Worker {
+    pub proxy: Arc<Proxy>,
+    clients: Clients,
+}
+
+/// What is known of a request for its record, filled in as it goes on.
+struct Trail {
+    id: Arc<str>,
+    decision: String,
+    started_ms: i64,
+    subject: Subject,
+    purse: Option<Arc<Purse>>,
+}
+
+impl Worker {
+    pub fn new(proxy: Arc<Proxy>) -> Self {
+        let clients = Clients::default();
+        clients.prepare(&proxy.live.load().config.providers);
+        Self { proxy, clients }
+    }
+
+    /// Answers every request; a refusal is an answer too.
+    pub async fn handle(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Body> {
+        let live = self.proxy.live.load_full();
+        let origin = cors::origin(&live.config.server.cors_origins, request.headers());
+        if let Some(origin) = &origin
+            && cors::is_preflight(request.method(), request.headers())
+        {
+            let mut response = Response::new(Body::Whole(None));
+            *response.status_mut() = StatusCode::NO_CONTENT;
+            *response.headers_mut() = cors::preflight(origin.clone(), request.headers());
+            return response;
+        }
+        let mut trail = Trail::new(&self.proxy.clock);
+        let mut response = match self.serve(&live, &mut trail, request, peer).await {
+            Ok(response) => response,
+            Err(rejection) => self.reject(&trail, &rejection),
+        };
+        trail.mark(response.headers_mut(), self.proxy.clock.now_ms());
+        if let Some(origin) = origin {
+            cors::allow(response.headers_mut(), origin);
+        }
+        response
+    }
+
+    async fn serve(
+        &self,
+        live: &Live,
+        trail: &mut Trail,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+    ) -> Result<Response<Body>, Rejection> {
+        let proxy = &*self.proxy;
+        let (head, body) = request.into_parts();
+        let key = auth::authenticate(
+            &live.config,
+            &proxy.failures,
+            &head.headers,
+            peer.ip(),
+            trail.started_ms,
+        )?;
+        trail.of(key, live);
+        let endpoint = route(&head.method, head.uri.path())?;
+        let policy = policy_of(key)?;
+        trail.subject.policy = Some(format!("{}@{}", policy.id, policy.version).into());
+        check_endpoint(key, &endpoint, head.uri.query())?;
+        let id = match endpoint {
+            Route::Chat => None,
+            Route::Models => return Ok(models::list(live, policy, trail.started_ms)),
+            Route::Model(id) => Some(id),
+        };
+        if let Some(id) = id {
+            return models::one(live, policy, id, trail.started_ms);
+        }
+        live.check_burst(key)
+            .map_err(|retry_after| Rejection::Burst { retry_after })?;
+        let body = intake::read(&head.headers, body, live.config.server.max_request_body).await?;
+        self.chat(live, trail, (key, policy), &head.headers, &body)
+            .await
+    }
+
+    async fn chat(
+        &self,
+        live: &Live,
+        trail: &mut Trail,
+        (key, policy): (&Key, &Policy),
+        headers: &HeaderMap,
+        body: &bytes::Bytes,
+    ) -> Result<Response<Body>, Rejection> {
+        let proxy = &*self.proxy;
+        let asked = Asked {
+            live,
+            key,
+            policy,
+            request_id: &trail.id,
+            started_ms: trail.started_ms,
+        };
+        let mut permit = admit::admit(&proxy.books, &proxy.clock, &asked, body).await?;
+        if proxy.before_release {
+            proxy.books.flushed().await;
+        }
+        permit.mark_sent();
+        let lowered = permit.lowered_cap();
+        let sent = upstream::send(&self.clients, &permit, headers, proxy.clock.now_ms()).await;
+        let reply = match sent {
+            Ok(reply) => reply,
+            Err(fault) => {
+                let tally = crate::engine::chat::Tally::default();
+                permit.close(&tally, crate::engine::record::Outcome::UpstreamFailed, 502);
+                return Err(fault.into());
+            }
+        };
+        let mut response = relay::respond(permit, reply).await?;
+        if let Some(cap) = lowered {
+            response
+                .headers_mut()
+                .insert(OUTPUT_CAP, HeaderValue::from(cap));
+        }
+        Ok(response)
+    }
+
+    fn reject(&self, trail: &Trail, rejection: &Rejection) -> Response<Body> {
+        let policy = trail.subject.policy.as_deref();
+        let told = rejection.tell(Source {
+            decision: &trail.decision,
+            policy,
+        });
+        // What a provider answered stands in the record of its settlement.
+        if !matches!(rejection, Rejection::Upstream(_)) {
+            let refused = Refused {
+                subject: trail.subject.clone(),
+                code: told.code,
+                status: told.status.as_u16(),
+                rule: rejection.rule(),
+                duration_ms: self.proxy.clock.now_ms() - trail.started_ms,
+            };
+            let event = Event::RequestRefused(Box::new(refused));
+            self.proxy.books.record(Some(Arc::clone(&trail.id)), event);
+        }
+        tracing::info!(
+            request_id = &*trail.id,
+            code = told.code,
+            status = told.status.as_u16(),
+            "refused"
+        );
+        let mut response = Response::new(Body::whole(told.body));
+        *response.status_mut() = told.status;
+        *response.headers_mut() = told.headers;
+        let json = HeaderValue::from_static("application/json");
+        response.headers_mut().insert(header::CONTENT_TYPE, json);
+        response
+    }
+}
+
+impl Trail {
+    fn new(clock: &Clock) -> Self {
+        let fresh = clock.fresh_id();
+        Self {
+            id: format!("req_{fresh}").into(),
+            decision: format!("dec_{fresh}"),
+            started_ms: clock.now_ms(),
+            subject: Subject::default(),
+            purse: None,
+        }
+    }
+
+    fn of(&mut self, key: &Key, live: &Live) {
+        self.subject.key = Some(Arc::clone(&key.name));
+        self.subject.tenant = Some(Arc::clone(&key.tenant));
+        self.purse = live.purse(key).cloned();
+    }
+
+    fn mark(&self, headers: &mut HeaderMap, now_ms: i64) {
+        for (name, text) in [(REQUEST_ID, &*self.id), (DECISION, self.decision.as_str())] {
+            if let Ok(value) = HeaderValue::from_str(text) {
+                headers.insert(name, value);
+            }
+        }
+        let views = self.purse.iter().flat_map(|purse| purse.rate_views(now_ms));
+        views.for_each(|view| mark_rate(headers, view));
+    }
+}
+
+/// OpenAI's own headers; resets are durations such as `1m30s` or `600ms`.
+fn mark_rate(headers: &mut HeaderMap, view: RateView) {
+    let [limit, remaining, reset] = match view.unit {
+        Unit::Requests => [
+            HeaderName::from_static("x-ratelimit-limit-requests"),
+            HeaderName::from_static("x-ratelimit-remaining-requests"),
+            HeaderName::from_static("x-ratelimit-reset-requests"),
+        ],
+        Unit::Tokens | Unit::Cost => [
+            HeaderName::from_static("x-ratelimit-limit-tokens"),
+            HeaderName::from_static("x-ratelimit-remaining-tokens"),
+            HeaderName::from_static("x-ratelimit-reset-tokens"),
+        ],
+    };
+    headers.insert(limit, HeaderValue::from(view.limit));
+    headers.insert(remaining, HeaderValue::from(view.remaining));
+    if let Ok(value) = HeaderValue::try_from(duration_text(view.reset_ms)) {
+        headers.insert(reset, value);
+    }
+}
+
+fn duration_text(ms: i64) -> String {
+    match (ms / 60_000, ms % 60_000) {
+        (0, ms) if ms < 1000 => format!("{ms}ms"),
+        (0, ms) => format!("{}s", ms.div_euclid(1000) + i64::from(ms % 1000 > 0)),
+        (minutes, ms) => format!(
+            "{minutes}m{}s",
+            ms.div_euclid(1000) + i64::from(ms % 1000 > 0)
+        ),
+    }
+}
+
+enum Route<'a> {
+    Chat,
+    Models,
+    Model(&'a str),
+}
+
+/// The one route table. Paths are compared as they stand: no normal form that a provider might
+/// see otherwise.
+fn route<'a>(method: &Method, path: &'a str) -> Result<Route<'a>, Rejection> {
+    let (wanted, allow, route) = match path {
+        "/v1/chat/completions" => (Method::POST, "POST", Route::Chat),
+        "/v1/models" => (Method::GET, "GET", Route::Models),
+        _ => match path.strip_prefix("/v1/models/").filter(|id| !id.is_empty()) {
+            Some(id) => (Method::GET, "GET", Route::Model(id)),
+            None => return Err(Rejection::UnknownPath),
+        },
+    };
+    if *method == wanted {
+        Ok(route)
+    } else {
+        Err(Rejection::WrongMethod { allow })
+    }
+}
+
+fn policy_of(key: &Key) -> Result<&Policy, Rejection> {
+    match &key.policy {
+        Binding::To(policy) => Ok(policy),
+        Binding::Unusable(reason) => Err(Rejection::PolicyUnavailable {
+            reason: reason.to_string(),
+        }),
+    }
+}
+
+fn check_endpoint(key: &Key, route: &Route<'_>, query: Option<&str>) -> Result<(), Rejection> {
+    let (endpoint, name) = match route {
+        Route::Chat => (Endpoint::Chat, "chat"),
+        Route::Models | Route::Model(_) => (Endpoint::Models, "models"),
+    };
+    if !key.endpoints.is_empty() && !key.endpoints.contains(&endpoint) {
+        return Err(Rejection::EndpointNotAllowed { endpoint: name });
+    }
+    // The query never goes upstream; a model named there would be one nobody judged.
+    let names_model = |query: &str| {
+        url::form_urlencoded::parse(query.as_bytes()).any(|(name, _)| name == "model")
+    };
+    if query.is_some_and(names_model) {
+        return Err(Rejection::InvalidRequest {
+            message: "The model is named in the request body, not in the query.".to_owned(),
+            param: Some("model".to_owned()),
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,408 @@
+//! From a provider's answer to the client's: streams as they come, whole bodies in one piece,
+//! errors in one shape. Settles the permit at the end, however that comes.
+//!
+//! Bytes that nothing changes leave unchanged. Pieces that are there together are written
+//! together; one that arrives alone leaves at once.
+
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use http_body::{Body as HttpBody, Frame};
+use serde_json::Value;
+use tokio::time::{Instant, Sleep};
+
+use super::{
+    admit::Permit,
+    rejection::{Rejection, UpstreamFault},
+    upstream::{Reply, ReplyBody},
+};
+use crate::engine::{
+    chat::{ChatStream, Chunk, StreamRules, Tally, shaped},
+    record::Outcome,
+};
+
+/// A larger whole answer cannot be held to be judged. Bytes.
+const LARGEST_BODY: usize = 64 << 20;
+/// A larger error body is cut; nobody reads it. Bytes.
+const LARGEST_ERROR: usize = 1 << 20;
+/// One event of a stream. Bytes.
+const LARGEST_EVENT: usize = 16 << 20;
+/// So much is written together at most.
+const LARGEST_WRITE: usize = 64 << 10;
+
+/// Headers of a provider's answer that pass on.
+const KEPT: &[&str] = &["openai-processing-ms", "openai-version"];
+const KEPT_OF_ERRORS: &[&str] = &["retry-after", "retry-after-ms", "x-should-retry"];
+
+/// A body for the client. It cannot fail: what breaks is told inside it.
+pub enum Body {
+    Whole(Option<Bytes>),
+    Stream(Box<Relay>),
+}
+
+impl Body {
+    pub fn whole(bytes: impl Into<Bytes>) -> Self {
+        Self::Whole(Some(bytes.into()))
+    }
+}
+
+/// A stream on its way.
+pub struct Relay {
+    permit: Permit,
+    source: ReplyBody,
+    chat: ChatStream,
+    /// What may leave.
+    ready: Vec<Bytes>,
+    idle: Duration,
+    last_piece: Instant,
+    alarm: Pin<Box<Sleep>>,
+    /// The runtime was given a turn to bring more.
+    looked_again: bool,
+    outcome: Outcome,
+}
+
+/// Turns an answer into the client's response.
+///
+/// # Errors
+/// When nothing was sent to the client yet and the answer cannot be passed on.
+pub async fn respond(mut permit: Permit, reply: Reply) -> Result<Response<Body>, Rejection> {
+    if !reply.status.is_success() {
+        return Err(refuse(&mut permit, reply).await);
+    }
+    let kind = reply
+        .headers
+        .get(header::CONTENT_TYPE)
+        .map(HeaderValue::as_bytes);
+    let streams = kind.is_some_and(|kind| kind.starts_with(b"text/event-stream"));
+    if streams {
+        stream(permit, reply).await
+    } else {
+        whole(permit, reply).await
+    }
+}
+
+async fn whole(mut permit: Permit, mut reply: Reply) -> Result<Response<Body>, Rejection> {
+    let provider = permit.provider().name.to_string();
+    let idle = permit.provider().idle_timeout;
+    let body = match collect(&mut reply.body, LARGEST_BODY, idle).await {
+        Ok(body) => body,
+        Err(fault) => {
+            permit.close(&Tally::default(), Outcome::UpstreamFailed, 502);
+            return Err(fault.of(provider, idle).into());
+        }
+    };
+    let mut tally = Tally::default();
+    let Ok(chunk) = Chunk::read(&body) else {
+        permit.close(&tally, Outcome::UpstreamFailed, 502);
+        return Err(UpstreamFault::Broken { provider }.into());
+    };
+    tally.add(&chunk);
+    if let Some(error) = chunk.error() {
+        permit.close(&tally, Outcome::UpstreamError, 502);
+        return Err(answered(
+            StatusCode::BAD_GATEWAY,
+            shaped(error.get()),
+            HeaderMap::new(),
+        ));
+    }
+    permit.close(&tally, Outcome::Completed, 200);
+    let mut response = Response::new(Body::whole(body));
+    keep(&reply.headers, response.headers_mut(), KEPT);
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
+    Ok(response)
+}
+
+async fn stream(permit: Permit, reply: Reply) -> Result<Response<Body>, Rejection> {
+    let idle = permit.provider().idle_timeout;
+    let rules = StreamRules {
+        hide_usage: permit.hides_usage(),
+        largest_event: LARGEST_EVENT,
+    };
+    let mut relay = Relay {
+        permit,
+        source: reply.body,
+        chat: ChatStream::new(rules),
+        ready: Vec::new(),
+        idle,
+        last_piece: Instant::now(),
+        alarm: Box::pin(tokio::time::sleep(idle)),
+        looked_again: false,
+        outcome: Outcome::Completed,
+    };
+    // While nothing has left, a failure can still be told with a status.
+    std::future::poll_fn(|cx| relay.poll_first(cx)).await;
+    if relay.ready.is_empty() && !relay.chat.has_sent() {
+        return Err(relay.give_up());
+    }
+    let mut response = Response::new(Body::Stream(Box::new(relay)));
+    let headers = response.headers_mut();
+    keep(&reply.headers, headers, KEPT);
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/event-stream"),
+    );
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(NO_BUFFERING, HeaderValue::from_static("no"));
+    Ok(response)
+}
+
+/// Tells nginx to pass pieces on as they come.
+const NO_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+impl Relay {
+    fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while self.ready.is_empty() && !self.chat.is_over() {
+            std::task::ready!(self.poll_source(cx));
+        }
+        Poll::Ready(())
+    }
+
+    /// Takes one piece in, or the end, or the alarm.
+    fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.source.poll_piece(cx) {
+            Poll::Ready(Some(Ok(piece))) => {
+                self.last_piece = Instant::now();
+                self.looked_again = false;
+                self.chat.feed(piece, &mut self.ready);
+            }
+            Poll::Ready(end) => {
+                let cut = end.is_some();
+                self.chat.end(cut, &mut self.ready);
+            }
+            Poll::Pending => return self.poll_alarm(cx),
+        }
+        Poll::Ready(())
+    }
+
+    /// One timer for the whole stream: it is set again only when it goes off too early.
+    fn poll_alarm(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            std::task::ready!(self.alarm.as_mut().poll(cx));
+            let due = self.last_piece + self.idle;
+            if due <= Instant::now() {
+                self.outcome = Outcome::UpstreamFailed;
+                let words = format!("The provider sent nothing for {:?}.", self.idle);
+                self.chat.stop("upstream_timeout", &words, &mut self.ready);
+                return Poll::Ready(());
+            }
+            self.alarm.as_mut().reset(due);
+        }
+    }
+
+    /// The stream failed before anything of it was sent.
+    fn give_up(&mut self) -> Rejection {
+        let tally = self.chat.tally().clone();
+        self.permit.close(&tally, Outcome::UpstreamError, 502);
+        let provider = self.permit.provider().name.to_string();
+        match tally.error {
+            Some(error) if self.outcome == Outcome::UpstreamFailed => {
+                let _ = error;
+                UpstreamFault::Timeout {
+                    provider,
+                    after: self.idle,
+                }
+                .into()
+            }
+            Some(error) => answered(StatusCode::BAD_GATEWAY, error, HeaderMap::new()),
+            None => UpstreamFault::Broken { provider }.into(),
+        }
+    }
+
+    fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        loop {
+            let size: usize = self.ready.iter().map(Bytes::len).sum();
+            if self.chat.is_over() || size >= LARGEST_WRITE {
+                if size == 0 {
+                    self.settle();
+                    return Poll::Ready(None);
+                }
+                return Poll::Ready(Some(self.take()));
+            }
+            match self.poll_source(cx) {
+                Poll::Ready(()) => {}
+                Poll::Pending if size == 0 => return Poll::Pending,
+                // The connection's own task may hold more that has already arrived.
+                Poll::Pending if !self.looked_again => {
+                    self.looked_again = true;
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                Poll::Pending => return Poll::Ready(Some(self.take())),
+            }
+        }
+    }
+
+    fn take(&mut self) -> Bytes {
+        self.looked_again = false;
+        if self.ready.len() == 1 {
+            return self.ready.pop().unwrap_or_default();
+        }
+        let size = self.ready.iter().map(Bytes::len).sum();
+        let mut all = BytesMut::with_capacity(size);
+        self.ready
+            .drain(..)
+            .for_each(|piece| all.extend_from_slice(&piece));
+        all.freeze()
+    }
+
+    fn settle(&mut self) {
+        let tally = self.chat.tally();
+        let outcome = match (self.outcome, &tally.error) {
+            (Outcome::Completed, Some(_)) => Outcome::UpstreamFailed,
+            (outcome, _) => outcome,
+        };
+        self.permit.close(tally, outcome, 200);
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        let outcome = if self.chat.is_over() {
+            self.outcome
+        } else {
+            Outcome::ClientGone
+        };
+        self.permit.close(self.chat.tally(), outcome, 200);
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.get_mut() {
+            Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Stream(relay) => relay
+                .poll_bytes(cx)
+                .map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Whole(None))
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        match self {
+            Self::Whole(bytes) => {
+                let size = bytes.as_ref().map_or(0, Bytes::len);
+                http_body::SizeHint::with_exact(size as u64)
+            }
+            Self::Stream(_) => http_body::SizeHint::default(),
+        }
+    }
+}
+
+enum Collecting {
+    Broken,
+    Stalled,
+}
+
+impl Collecting {
+    fn of(self, provider: String, after: Duration) -> UpstreamFault {
+        match self {
+            Self::Broken => UpstreamFault::Broken { provider },
+            Self::Stalled => UpstreamFault::Timeout { provider, after },
+        }
+    }
+}
+
+async fn collect(body: &mut ReplyBody, most: usize, idle: Duration) -> Result<Bytes, Collecting> {
+    let mut whole = BytesMut::new();
+    let mut first: Option<Bytes> = None;
+    loop {
+        let piece = tokio::time::timeout(idle, body.piece())
+            .await
+            .map_err(|_| Collecting::Stalled)?;
+        let piece = match piece {
+            None => break,
+            Some(piece) => piece.map_err(|_| Collecting::Broken)?,
+        };
+        if first.is_none() && whole.is_empty() {
+            first = Some(piece);
+            continue;
+        }
+        if let Some(first) = first.take() {
+            whole.extend_from_slice(&first);
+        }
+        whole.extend_from_slice(&piece);
+        if whole.len() > most {
+            return Err(Collecting::Broken);
+        }
+    }
+    Ok(first.unwrap_or_else(|| whole.freeze()))
+}
+
+/// A provider's error status: kept, with its words, in the one shape.
+async fn refuse(permit: &mut Permit, mut reply: Reply) -> Rejection {
+    let provider = permit.provider().name.to_string();
+    let idle = permit.provider().idle_timeout;
+    let body = collect(&mut reply.body, LARGEST_ERROR, idle)
+        .await
+        .unwrap_or_default();
+    permit.close(
+        &Tally::default(),
+        Outcome::UpstreamError,
+        reply.status.as_u16(),
+    );
+    if reply.status == StatusCode::UNAUTHORIZED {
+        tracing::error!(provider, "the provider refuses our credential");
+        return UpstreamFault::Credential { provider }.into();
+    }
+    if !reply.status.is_client_error() && !reply.status.is_server_error() {
+        return UpstreamFault::Broken { provider }.into();
+    }
+    let value: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let error = match value.get("error") {
+        Some(error) => shaped(&error.to_string()),
+        None => shaped(&Value::from(plain(&body)).to_string()),
+    };
+    let mut headers = HeaderMap::new();
+    keep(&reply.headers, &mut headers, KEPT_OF_ERRORS);
+    answered(reply.status, error, headers)
+}
+
+/// The beginning of a body that is not JSON, as a message.
+fn plain(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let text: String = text
+        .chars()
+        .filter(|char| !char.is_control())
+        .take(500)
+        .collect();
+    if text.trim().is_empty() {
+        "The provider answered with an error.".to_owned()
+    } else {
+        text
+    }
+}
+
+fn answered(status: StatusCode, error: Value, headers: HeaderMap) -> Rejection {
+    UpstreamFault::Answered {
+        status,
+        error,
+        headers,
+    }
+    .into()
+}
+
+fn keep(from: &HeaderMap, to: &mut HeaderMap, names: &[&'static str]) {
+    for name in names {
+        if let Some(value) = from.get(*name) {
+            to.insert(HeaderName::from_static(name), value.clone());
+        }
+    }
+}

@@ -81,7 +81,14 @@ pub async fn run(
             pending.changed.extend(shared.all_accounts());
         }
         let closing = pending.closing;
+        let waiting = std::mem::take(&mut pending.waiting);
         commit(&mut *store, &shared, pending, &mut active).await;
+        if closing {
+            store.close().await;
+        }
+        for waiting in waiting {
+            let _ = waiting.send(());
+        }
         if closing {
             return;
         }
@@ -182,10 +189,6 @@ async fn commit(
             Ok(replies) => break replies,
             Err(error) => {
                 shared.fail(&error);
-                // Whoever waits is told now; what happened is kept and tried again.
-                if !pending.waiting.is_empty() && !pending.closing {
-                    shared.down.store(true, Ordering::Release);
-                }
                 tokio::time::sleep(RETRY_AFTER).await;
             }
         }
@@ -199,9 +202,6 @@ async fn commit(
         if !account.lock().at_rest() {
             active.insert(id, account);
         }
-    }
-    for waiting in pending.waiting {
-        let _ = waiting.send(());
     }
 }
 

@@ -19,11 +19,12 @@ const DEMO_KEY: &str = "tg-demo-key";
 pub fn serve(file: &Path) -> anyhow::Result<ExitCode> {
     telemetry::start(std::env::var("RUST_LOG").ok().as_deref());
     block_on(async {
-        let app = App::start(file, Clock::system()).await?;
-        greet(&app);
         let mut term = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut hangup = signal(SignalKind::hangup())?;
+        // Only now can anybody know that we are there, and stop us.
+        let app = App::start(file, Clock::system()).await?;
+        greet(&app);
         loop {
             tokio::select! {
                 _ = term.recv() => break,

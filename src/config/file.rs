@@ -34,8 +34,7 @@ fn main(root: &mut Table<'_>) -> Option<Config> {
     let providers = providers(root);
     let aliases = models(root, &providers);
     let directory = root.or("policies_dir", "policies", text);
-    let directory = document.beside(Path::new(directory));
-    let policies = Policies::read(document.loading, &directory, &providers);
+    let policies = Policies::read(&root.place_of("policies_dir"), directory, &providers);
     let listen = server.as_ref().map(|server| server.listen);
     let keys = keys::keys(root, &policies, listen);
     let tenant_budgets = keys::tenant_budgets(root, &keys);

@@ -36,11 +36,12 @@ pub(super) fn keys<'a>(
     policies: &Policies,
     listen: Option<SocketAddr>,
 ) -> Keys {
-    let entries: Vec<Entry<'a>> = root.tables("keys", |table| entry(table, policies));
-    if entries.is_empty() {
+    let entries: Option<Vec<Entry<'a>>> = root.tables("keys", |table| entry(table, policies));
+    if entries.as_ref().is_some_and(Vec::is_empty) {
         let place = root.place_of("keys");
         place.mistake("missing; nobody could call (`tallygate keys new` prints a [[keys]] block)");
     }
+    let entries = entries.unwrap_or_default();
     let mut names = HashMap::new();
     let mut digests = HashMap::new();
     for (
@@ -133,7 +134,7 @@ pub(super) fn tenant_budgets(root: &mut Table<'_>, keys: &Keys) -> HashMap<Arc<s
         }
         Some((Arc::from(tenant), table.table("budget", budget::shared)?))
     });
-    read.into_iter().flatten().collect()
+    read.into_iter().flatten().flatten().collect()
 }
 
 pub(super) fn global_budget(root: &mut Table<'_>) -> Option<Budget> {

@@ -102,8 +102,9 @@ impl<'a> Document<'a> {
 
     /// Reads the whole file. With broken syntax nothing else is said about it: `None`.
     pub fn read<T>(&self, read: impl FnOnce(&mut Table<'_>) -> T) -> Option<T> {
-        let (root, errors) = DeTable::parse_recoverable(&self.text);
-        for error in &errors {
+        let (root, mut errors) = DeTable::parse_recoverable(&self.text);
+        errors.sort_by_key(|error| error.span().map(|span| span.start));
+        for error in errors.iter().take(SYNTAX_ERRORS_SHOWN) {
             // Not the error's own rendering: it would repeat the line, and secrets on it.
             let offset = error.span().map(|span| span.start);
             self.mistake(offset, "", error.message().to_owned());
@@ -146,3 +147,6 @@ impl<'a> Document<'a> {
 pub(super) fn cannot_read(error: &std::io::Error) -> String {
     format!("cannot be read: {error}")
 }
+
+/// One open bracket makes an error of every line after it; the first ones tell.
+const SYNTAX_ERRORS_SHOWN: usize = 5;

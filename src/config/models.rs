@@ -15,6 +15,7 @@ pub(super) fn models(root: &mut Table<'_>, providers: &Providers<'_>) -> HashMap
         (name.into(), alias(name, table, providers))
     })
     .into_iter()
+    .flatten()
     .collect()
 }
 

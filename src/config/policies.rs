@@ -6,9 +6,9 @@ use toml::de::DeValue;
 
 use super::{
     budget,
-    loading::{Document, Loading, cannot_read},
+    loading::{Document, cannot_read},
     providers::Providers,
-    reader::Table,
+    reader::{Place, Table},
     text::suggestion,
     unenforced,
     values::{needle, one_of, pattern, policy_id, positive},
@@ -23,20 +23,19 @@ pub(super) struct Policies {
 }
 
 impl Policies {
-    /// Reads every `*.toml` of a directory, in the order of the names.
-    pub fn read(loading: &Loading<'_>, directory: &Path, providers: &Providers<'_>) -> Self {
-        loading.source(directory);
+    /// Reads every `*.toml` of the directory that is named at `place`, in the order of the names.
+    pub fn read(place: &Place<'_>, directory: &str, providers: &Providers<'_>) -> Self {
+        let loading = place.document().loading;
+        let directory = place.document().beside(Path::new(directory));
+        loading.source(&directory);
+        let files = toml_files(&directory).map_err(|error| {
+            place.mistake(format!("{} {}", directory.display(), cannot_read(&error)));
+        });
         let mut policies = Self {
             all: Vec::new(),
-            complete: true,
+            complete: files.is_ok(),
         };
-        let files = match toml_files(directory) {
-            Ok(files) => files,
-            Err(error) => {
-                loading.mistake(directory, format!("policies_dir {}", cannot_read(&error)));
-                Vec::new()
-            }
-        };
+        let files = files.unwrap_or_default();
         for file in files {
             let read = Document::open(loading, &file).and_then(|document| {
                 document

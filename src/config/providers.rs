@@ -47,9 +47,10 @@ impl Providers<'_> {
 pub(super) fn providers<'a>(root: &mut Table<'a>) -> Providers<'a> {
     let read = root.named("providers", |name, table| (name, provider(name, table)));
     let place = root.place_of("providers");
-    if read.is_empty() {
+    if read.as_ref().is_some_and(Vec::is_empty) {
         place.mistake("missing; at least one [providers.NAME] is needed");
     }
+    let read = read.unwrap_or_default();
     let names = read.iter().map(|(name, _)| *name).collect();
     let all: Vec<Arc<Provider>> = read
         .into_iter()

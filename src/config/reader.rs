@@ -97,9 +97,9 @@ impl<'a> Value<'a> {
         Some(read_to_end(self.place, Some(entries), read))
     }
 
-    fn elements(self) -> Option<Vec<Self>> {
+    fn elements(self, otherwise: &str) -> Option<Vec<Self>> {
         let Some(array) = self.value.as_array() else {
-            self.place.mistake("must be a list");
+            self.place.mistake(otherwise);
             return None;
         };
         let element = |(index, value): (usize, &'a Spanned<DeValue<'a>>)| Self {
@@ -171,7 +171,7 @@ impl<'a> Table<'a> {
         name: &'static str,
         read: impl Fn(&'a DeValue<'a>) -> Result<T, String>,
     ) -> Option<Vec<T>> {
-        let elements = self.member(name)?.elements()?;
+        let elements = self.member(name)?.elements(NO_LIST)?;
         Some(
             elements
                 .into_iter()
@@ -187,7 +187,7 @@ impl<'a> Table<'a> {
         if_empty: &str,
         read: impl Fn(&'a DeValue<'a>) -> Result<T, String>,
     ) -> Option<Vec<T>> {
-        let elements = self.member(name)?.elements()?;
+        let elements = self.member(name)?.elements(NO_LIST)?;
         if elements.is_empty() {
             self.place_of(name).mistake(if_empty);
         }
@@ -220,35 +220,39 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// `[[name]]`: each table in order. Absent: none.
+    /// `[[name]]`: each table in order. Absent: empty. `None` is a told mistake.
     pub fn tables<T>(
         &mut self,
         name: &'static str,
         mut read: impl FnMut(&mut Table<'a>) -> T,
-    ) -> Vec<T> {
-        let elements = self
-            .member(name)
-            .and_then(Value::elements)
-            .unwrap_or_default();
-        elements
-            .into_iter()
-            .filter_map(|element| element.table(NO_TABLE, &mut read))
-            .collect()
+    ) -> Option<Vec<T>> {
+        let Some(value) = self.member(name) else {
+            return Some(Vec::new());
+        };
+        let elements = value
+            .elements(&format!("must be written [[{name}]]"))?
+            .into_iter();
+        Some(
+            elements
+                .filter_map(|element| element.table(NO_TABLE, &mut read))
+                .collect(),
+        )
     }
 
-    /// `[name.…]`: each table with the name the operator gave it. Absent: none.
+    /// `[name.…]`: each table with the name the operator gave it. Absent: empty. `None` is a
+    /// told mistake.
     pub fn named<T>(
         &mut self,
         name: &'static str,
         mut read: impl FnMut(&'a str, &mut Table<'a>) -> T,
-    ) -> Vec<T> {
+    ) -> Option<Vec<T>> {
         let place = self.place_of(name);
         let Some(value) = self.member(name) else {
-            return Vec::new();
+            return Some(Vec::new());
         };
         let Some(entries) = value.value.as_table() else {
             place.mistake(NO_TABLE);
-            return Vec::new();
+            return None;
         };
         let one = |(key, value): Entry<'a>| {
             let name: &'a str = key.get_ref();
@@ -259,7 +263,7 @@ impl<'a> Table<'a> {
             }
             .table(NO_TABLE, |table| read(name, table))
         };
-        entries.iter().filter_map(one).collect()
+        Some(entries.iter().filter_map(one).collect())
     }
 
     /// Has settings refused that would protect nothing in this version.
@@ -308,3 +312,4 @@ pub(super) fn read_to_end<'a, T>(
 }
 
 const NO_TABLE: &str = "must be a table";
+const NO_LIST: &str = "must be a list";

@@ -31,10 +31,10 @@ pub(super) fn api_key(owner: &mut Table<'_>) -> ApiKey {
 }
 
 fn from_environment(place: &Place<'_>, name: &str) -> Option<ApiKey> {
-    // A key pasted here by mistake is mostly no such name, and is not repeated.
-    let fine = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    // Capitals only: a key pasted here by mistake has small letters, and must not be repeated.
+    let fine = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
     if name.is_empty() || !name.bytes().all(fine) {
-        place.mistake("env must be the name of an environment variable, such as OPENAI_API_KEY");
+        place.mistake("env must name an environment variable in capitals, such as OPENAI_API_KEY");
         return None;
     }
     let looked_for = format!("env {name}");

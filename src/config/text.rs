@@ -79,7 +79,7 @@ fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n s
 }
 
 /// From here on, two names are taken for spellings of each other (Jaro-Winkler, 0 to 1).
-const ALIKE: f64 = 0.8;
+const ALIKE: f64 = 0.78;
 
 #[cfg(test)]
 mod tests {

@@ -43,12 +43,16 @@ pub(super) fn positive(value: &DeValue<'_>) -> Read<NonZeroU64> {
 /// One of some words, such as `refuse` or `local`.
 pub(super) fn one_of<T: Copy>(words: &[(&str, T)]) -> impl Fn(&DeValue<'_>) -> Read<T> {
     |value| {
-        let word = text(value)?;
+        let known = || {
+            let words: Vec<&str> = words.iter().map(|(known, _)| *known).collect();
+            words.join(", ")
+        };
+        let complaint = || format!("must be a string, one of {}; not {}", known(), kind(value));
+        let word = value.as_str().ok_or_else(complaint)?;
         let found = words.iter().find(|(known, _)| *known == word);
-        found.map(|(_, meaning)| *meaning).ok_or_else(|| {
-            let known: Vec<&str> = words.iter().map(|(known, _)| *known).collect();
-            format!("unknown {word:?}; known: {}", known.join(", "))
-        })
+        found
+            .map(|(_, meaning)| *meaning)
+            .ok_or_else(|| format!("unknown {word:?}; known: {}", known()))
     }
 }
 

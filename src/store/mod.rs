@@ -85,4 +85,7 @@ pub trait Store: Send {
     /// Turns every lease of an earlier process into spent amounts: nobody can know whether it
     /// was used. Returns what was recovered: (account, period, amount).
     fn recover(&mut self, now_ms: i64) -> Answer<'_, Vec<(String, i64, u64)>>;
+
+    /// Brings everything into its final place. Nothing is committed after this.
+    fn close(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }

@@ -4,6 +4,7 @@
 use std::{
     fs::{File, OpenOptions},
     path::Path,
+    pin::Pin,
     str::FromStr,
     time::Duration,
 };
@@ -130,6 +131,15 @@ impl Store for Sqlite {
 
     fn recover(&mut self, now_ms: i64) -> Answer<'_, Vec<(String, i64, u64)>> {
         Box::pin(self.recover_leases(now_ms))
+    }
+
+    fn close(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {
+            let done = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut self.connection);
+            if let Err(error) = done.await {
+                tracing::warn!(%error, "the write-ahead log could not be folded in");
+            }
+        })
     }
 }
 

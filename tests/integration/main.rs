@@ -1,0 +1,23 @@
+//! The product as its users meet it: real sockets, a scripted provider behind, plain HTTP before.
+//!
+//! One binary of topic files, so that it links once. Nothing here sleeps: what must be awaited is
+//! counted or gated by `support`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+mod budgets;
+mod chat;
+mod crash;
+mod framing;
+mod limits;
+mod models;
+mod refusals;
+mod reload;
+mod streaming;
+mod support;
+mod transport;

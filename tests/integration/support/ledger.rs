@@ -1,0 +1,44 @@
+//! Reads the ledger beside the running product, as its own command line does.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde_json::Value;
+use sqlx::{Connection, Row, sqlite::SqliteConnectOptions};
+
+use super::{Setup, within};
+
+pub fn database(setup: &Setup) -> PathBuf {
+    setup.dir().join("var/tallygate.db")
+}
+
+/// All records of `kind` in their order, once at least `count` are on disk. Records are written
+/// in batches behind the answers, and the file tells nobody when: hence the polling.
+pub async fn records(database: &Path, kind: &str, count: usize) -> Vec<Value> {
+    within(&format!("{count} records {kind}"), async {
+        loop {
+            let found = read(database, kind).await.unwrap_or_default();
+            if found.len() >= count {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await
+}
+
+async fn read(database: &Path, kind: &str) -> sqlx::Result<Vec<Value>> {
+    let options = SqliteConnectOptions::new()
+        .filename(database)
+        .read_only(true);
+    let mut connection = sqlx::SqliteConnection::connect_with(&options).await?;
+    let query = sqlx::query("SELECT body FROM ledger WHERE kind = ? ORDER BY seq").bind(kind);
+    let rows = query.fetch_all(&mut connection).await?;
+    connection.close().await?;
+    Ok(rows
+        .iter()
+        .map(|row| serde_json::from_str(row.get("body")).unwrap())
+        .collect())
+}

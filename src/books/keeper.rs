@@ -85,13 +85,16 @@ pub async fn run(
         commit(&mut *store, &shared, pending, &mut active).await;
         if closing {
             store.close().await;
-        }
-        for waiting in waiting {
-            let _ = waiting.send(());
-        }
-        if closing {
+            // The database is free for the next process before anybody is told that we ended.
+            drop(store);
+            waiting
+                .into_iter()
+                .for_each(|waiting| drop(waiting.send(())));
             return;
         }
+        waiting
+            .into_iter()
+            .for_each(|waiting| drop(waiting.send(())));
     }
 }
 

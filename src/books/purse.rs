@@ -38,6 +38,8 @@ pub struct Need {
     pub output_cap: Option<u64>,
     pub min_output: u64,
     pub choices: u64,
+    /// Sound can come in or go out.
+    pub audio: bool,
     pub rates: Option<Arc<Rates>>,
 }
 
@@ -47,10 +49,9 @@ impl Need {
         match unit {
             Unit::Requests => 1,
             Unit::Tokens => self.input_tokens.saturating_add(output),
-            Unit::Cost => self
-                .rates
-                .as_ref()
-                .map_or(0, |rates| rates.worst(self.input_tokens, output).nanos()),
+            Unit::Cost => self.rates.as_ref().map_or(0, |rates| {
+                rates.worst(self.input_tokens, output, self.audio).nanos()
+            }),
         }
     }
 

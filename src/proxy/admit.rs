@@ -125,6 +125,7 @@ async fn reserve(
         output_cap: output_cap(budget, call, target, purse.needs_cap()),
         min_output: budget.min_output_tokens,
         choices: call.choices,
+        audio: call.audio,
         rates: target.rates.as_ref().map(|at| Arc::clone(&at.rates)),
     };
     match purse.reserve(books, &need, now_ms).await {

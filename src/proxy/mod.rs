@@ -104,6 +104,9 @@ impl Worker {
     ) -> Result<Response<Body>, Rejection> {
         let proxy = &*self.proxy;
         let (head, body) = request.into_parts();
+        if head.method == Method::OPTIONS {
+            return Err(Rejection::WrongMethod { allow: "GET, POST" });
+        }
         let key = auth::authenticate(
             &live.config,
             &proxy.failures,
@@ -278,6 +281,10 @@ fn route<'a>(method: &Method, path: &'a str) -> Result<Route<'a>, Rejection> {
         "/v1/chat/completions" => (Method::POST, "POST", Route::Chat),
         "/v1/models" => (Method::GET, "GET", Route::Models),
         _ => match path.strip_prefix("/v1/models/").filter(|id| !id.is_empty()) {
+            // Below a model there is nothing to post to, whatever it is called.
+            Some(id) if id.contains('/') && *method != Method::GET => {
+                return Err(Rejection::UnknownPath);
+            }
             Some(id) => (Method::GET, "GET", Route::Model(id)),
             None => return Err(Rejection::UnknownPath),
         },

@@ -26,6 +26,10 @@ pub struct Target {
 /// # Errors
 /// `ModelDenied` or `ModelNotFound`.
 pub fn resolve(live: &Live, policy: &Policy, name: &str, now_ms: i64) -> Result<Target, Rejection> {
+    // A pattern is not a name, though it would match itself.
+    if name.contains('*') {
+        return Err(not_found(name));
+    }
     if let Some(alias) = live
         .config
         .aliases

@@ -118,7 +118,6 @@ async fn termination_lets_open_requests_finish() {
     assert_eq!(settled[0]["outcome"], "completed");
 }
 
-#[ignore = "not yet so"]
 #[tokio::test]
 async fn hang_up_reloads() {
     let upstream = Upstream::start().await;

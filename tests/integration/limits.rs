@@ -231,7 +231,6 @@ async fn browsers_may_read_the_waiting_time_and_preflights_are_not_counted() {
     assert_eq!(upstream.hits(), 1);
 }
 
-#[ignore = "not yet so"]
 #[tokio::test]
 async fn without_cors_a_preflight_is_refused_here() {
     let upstream = Upstream::start().await;

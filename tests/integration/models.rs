@@ -46,7 +46,6 @@ async fn a_single_model_is_found_only_by_who_may_use_it() {
     }
 }
 
-#[ignore = "not yet so"]
 #[tokio::test]
 async fn a_denied_model_is_refused_in_every_spelling() {
     let upstream = Upstream::start().await;
@@ -106,7 +105,6 @@ async fn deny_also_holds_for_the_model_behind_an_alias() {
     );
 }
 
-#[ignore = "not yet so"]
 #[tokio::test]
 async fn a_second_place_to_name_the_model_changes_nothing() {
     let upstream = Upstream::start().await;

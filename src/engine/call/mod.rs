@@ -63,6 +63,8 @@ pub struct ChatRequest {
     pub content: Content,
     /// `true` if calls could be proposed: tools or functions are offered.
     pub offers_tools: bool,
+    /// Sound is sent along or asked for.
+    pub audio: bool,
     spans: Spans,
 }
 
@@ -180,6 +182,8 @@ const ACTED_ON: &[&str] = &[
     "tools",
     "functions",
     "service_tier",
+    "modalities",
+    "audio",
 ];
 
 impl<'de> Deserialize<'de> for RawRequest<'de> {
@@ -240,6 +244,9 @@ impl RawRequest<'_> {
                 "tools" | "functions" => {
                     request.offers_tools |= !matches!(raw.get(), "null" | "[]");
                 }
+                "modalities" | "audio" => {
+                    request.audio |= raw.get() != "null" && raw.get() != "[\"text\"]";
+                }
                 name if CAP_MEMBERS.contains(&name) => {
                     if let Some(cap) = read_count(raw, name, u64::MAX)? {
                         let larger = request.cap.is_none_or(|(_, known)| cap > known);
@@ -261,6 +268,7 @@ impl RawRequest<'_> {
             .messages
             .filter(|content| content.messages > 0)
             .ok_or_else(|| invalid("The request holds no messages.", Some("messages")))?;
+        request.audio |= request.content.media_bytes > 0;
         if let Some(fault) = request.content.fault.take() {
             return Err(invalid(fault, Some("messages")));
         }

@@ -71,6 +71,8 @@ pub struct Rates {
     request: u64,
     /// No input costs more than this, no output more than that.
     dearest: (u64, u64),
+    /// The same for requests that hold or ask for sound.
+    dearest_audio: (u64, u64),
 }
 
 impl From<OperatorPrice> for Rates {
@@ -96,19 +98,23 @@ impl Rates {
                 .iter()
                 .chain(services.iter().flat_map(|service| &service.tiers))
         };
-        let input = all()
-            .map(|tier| tier.prices.dearest_input())
-            .max()
-            .unwrap_or(0);
-        let output = all()
-            .map(|tier| tier.prices.output.max(tier.prices.output_audio))
-            .max();
-        let dearest = (input, output.unwrap_or(0));
+        let most = |rate: fn(&Prices) -> u64| all().map(|tier| rate(&tier.prices)).max();
+        let text = (most(Prices::dearest_input), most(|prices| prices.output));
+        let sound = (
+            most(|prices| prices.input_audio),
+            most(|prices| prices.output_audio),
+        );
+        let dearest = (text.0.unwrap_or(0), text.1.unwrap_or(0));
+        let dearest_audio = (
+            dearest.0.max(sound.0.unwrap_or(0)),
+            dearest.1.max(sound.1.unwrap_or(0)),
+        );
         Self {
             standard,
             services,
             request,
             dearest,
+            dearest_audio,
         }
     }
 
@@ -148,9 +154,14 @@ impl Rates {
         per_million(total, self.request)
     }
 
-    /// An upper bound: `input` and `output` tokens at the dearest rate that can apply.
-    pub fn worst(&self, input: u64, output: u64) -> Money {
-        let (input_rate, output_rate) = self.dearest;
+    /// An upper bound: `input` and `output` tokens at the dearest rate that can apply; `audio`
+    /// says whether those of sound can.
+    pub fn worst(&self, input: u64, output: u64, audio: bool) -> Money {
+        let (input_rate, output_rate) = if audio {
+            self.dearest_audio
+        } else {
+            self.dearest
+        };
         let total = u128::from(input) * u128::from(input_rate)
             + u128::from(output) * u128::from(output_rate);
         per_million(total, self.request)
@@ -159,10 +170,7 @@ impl Rates {
 
 impl Prices {
     fn dearest_input(&self) -> u64 {
-        self.input
-            .max(self.cached_input)
-            .max(self.cache_write)
-            .max(self.input_audio)
+        self.input.max(self.cached_input).max(self.cache_write)
     }
 }
 

@@ -58,6 +58,12 @@ fn without_a_cached_price_cached_tokens_cost_the_plain_price_once() {
 }
 
 #[test]
+fn rates_of_sound_count_in_a_bound_only_where_there_can_be_sound() {
+    assert_eq!(small().worst(1_000, 1_000, false), dollars("0.005"));
+    assert_eq!(small().worst(1_000, 1_000, true), dollars("0.03"));
+}
+
+#[test]
 fn a_cost_is_rounded_up_once() {
     let rates: Rates = OperatorPrice {
         input: Money::from_nanos(1_500_000),
@@ -130,7 +136,7 @@ fn costs_equal_those_of_the_price_table_to_a_nano_dollar_on_both_sides_of_a_clif
                 (ours.nanos() as f64 - theirs).abs() <= 1.0,
                 "{model}: {ours} {theirs}"
             );
-            assert!(rates.worst(usage.input, usage.output) >= ours);
+            assert!(rates.worst(usage.input, usage.output, false) >= ours);
         }
     }
 }

@@ -87,14 +87,17 @@ pub async fn run(
             store.close().await;
             // The database is free for the next process before anybody is told that we ended.
             drop(store);
-            waiting
-                .into_iter()
-                .for_each(|waiting| drop(waiting.send(())));
+            tell(waiting);
             return;
         }
-        waiting
-            .into_iter()
-            .for_each(|waiting| drop(waiting.send(())));
+        tell(waiting);
+    }
+}
+
+fn tell(waiting: Vec<oneshot::Sender<()>>) {
+    for waiting in waiting {
+        // Who no longer waits needs no answer.
+        let _ = waiting.send(());
     }
 }
 

@@ -13,7 +13,9 @@
 mod budgets;
 mod chat;
 mod crash;
+mod docker;
 mod framing;
+mod layering;
 mod limits;
 mod models;
 mod refusals;

@@ -126,7 +126,7 @@ impl State {
     /// settlement must name.
     pub fn reserve(&mut self, amount: u64, now_ms: i64) -> i64 {
         self.last_used_ms = now_ms;
-        let sliding = self.sliding();
+        let (sliding, width) = (self.sliding(), self.spec.bucket_ms());
         let slot = self.slot(now_ms);
         slot.changed = true;
         let fits = slot.lease.reserve(amount);
@@ -135,7 +135,7 @@ impl State {
             return slot.period.start_ms;
         }
         // An admission counts from now on, whatever becomes of it.
-        let bucket = bucket(now_ms);
+        let bucket = bucket(now_ms, width);
         slot.lease.settle(amount, amount);
         *slot.unwritten.entry(bucket).or_default() += signed(amount);
         *self.entries.entry(bucket).or_default() += signed(amount);

@@ -15,7 +15,7 @@ use crate::books::{Refusal, Shortfall};
 pub const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 /// SDKs ignore or misread longer waits: from here on they are told not to retry by themselves.
-const LONGEST_RETRY: Duration = Duration::from_secs(60);
+const LONGEST_RETRY: Duration = Duration::from_millis(60_010);
 
 /// Why a request is not served. Each variant carries what its message needs.
 #[derive(Debug)]

@@ -10,6 +10,7 @@ use crate::{
         policy::{ModelRules, Policy},
         pricing::RatesAt,
     },
+    provider::sandbox,
 };
 
 /// Where a request goes.
@@ -51,6 +52,10 @@ pub fn resolve(live: &Live, policy: &Policy, name: &str, now_ms: i64) -> Result<
         });
     }
     let (provider, model) = place(live, name).ok_or_else(|| not_found(name))?;
+    let scripted = provider.dialect == Dialect::Sandbox;
+    if scripted && !sandbox::MODELS.contains(&model) {
+        return Err(not_found(name));
+    }
     let rates = live.rates(provider, &[model], now_ms);
     let known = rates.is_some() || live.config.aliases.contains_key(model);
     permit(policy, model, false, known)?;
@@ -70,7 +75,7 @@ pub fn resolve(live: &Live, policy: &Policy, name: &str, now_ms: i64) -> Result<
 /// The names a key may use, as far as they are concrete: aliases, exact names of its allow
 /// list, models with a price of their own.
 pub fn usable(live: &Live, policy: &Policy, now_ms: i64) -> Vec<String> {
-    use crate::{engine::policy::Pattern, provider::sandbox};
+    use crate::engine::policy::Pattern;
     let listed = policy
         .models
         .allow

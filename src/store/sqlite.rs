@@ -19,7 +19,7 @@ use super::{
     Answer, Batch, BookEntry, GrantReply, GrantRequest, LedgerLine, Standing, Store, StoreError,
 };
 use crate::engine::{
-    budget::{bucket, grant, live_after},
+    budget::{grant, live_after},
     record::link,
 };
 
@@ -114,7 +114,7 @@ impl Sqlite {
                 (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
             // A sliding lease may have been used up to this moment, so it counts from now.
             let sliding = account.ends_with("/minute");
-            let booked = if sliding { bucket(now_ms) } else { period };
+            let booked = if sliding { now_ms } else { period };
             add_spent(&mut tx, &account, booked, amount).await?;
             recovered.push((account, booked, amount.unsigned_abs()));
         }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 pub use self::{
     lease::{Lease, grant},
-    window::{BUCKET_MS, MINUTE_MS, Period, Window, bucket, live_after},
+    window::{MINUTE_MS, Period, Window, bucket, live_after},
 };
 use super::policy::{Amounts, Budget, Calendar, RateLimits};
 
@@ -53,7 +53,19 @@ pub struct LimitSpec {
     pub calendar: Calendar,
 }
 
+/// So many rows for one account and minute are still quickly summed.
+const MOST_ROWS: u64 = 6_000;
+
 impl LimitSpec {
+    /// How finely admissions of a sliding window are written down, in milliseconds: to the
+    /// millisecond where that cannot make too many rows, else in wider buckets.
+    pub fn bucket_ms(&self) -> i64 {
+        match self.unit {
+            Unit::Requests if self.limit <= MOST_ROWS => 1,
+            _ => 10,
+        }
+    }
+
     /// A key's own limits: those by the minute first, since they are the first to be told.
     pub fn of_key(name: &str, rate: &RateLimits, budget: &Budget) -> Vec<Self> {
         let (prefix, subject) = (format!("key/{name}"), format!("key {name:?}"));

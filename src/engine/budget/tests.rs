@@ -187,11 +187,13 @@ fn a_reset_hour_moves_the_day_and_months_follow_it() {
 
 #[test]
 fn a_bucket_never_counts_as_earlier_than_its_admission() {
-    for now in [0, 1, 99, 100, 12_345] {
-        assert!(bucket(now) > now && bucket(now) - now <= BUCKET_MS);
+    for (now, width) in [(0, 1), (1, 10), (99, 10), (100, 10), (12_345, 100)] {
+        let bucket = bucket(now, width);
+        assert!(bucket >= now && bucket - now < width);
+        assert!(bucket > live_after(now + MINUTE_MS - 1), "counts for 60 s");
         assert!(
-            bucket(now) > live_after(now + MINUTE_MS),
-            "still counts 60 s later"
+            bucket <= live_after(now + MINUTE_MS + width),
+            "and not much longer"
         );
     }
 }

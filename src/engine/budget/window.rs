@@ -15,9 +15,6 @@ pub enum Window {
 }
 
 pub const MINUTE_MS: i64 = 60_000;
-/// Admissions of a sliding window are written down in buckets this wide.
-pub const BUCKET_MS: i64 = 100;
-
 /// From `start_ms` (inclusive) to `end_ms` (exclusive).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Period {
@@ -31,8 +28,13 @@ const FOREVER: Period = Period {
 };
 
 /// The bucket of an admission, named by its END: an entry never counts as earlier than it was.
-pub fn bucket(now_ms: i64) -> i64 {
-    now_ms.div_euclid(BUCKET_MS) * BUCKET_MS + BUCKET_MS
+pub fn bucket(now_ms: i64, width_ms: i64) -> i64 {
+    let past = now_ms.rem_euclid(width_ms);
+    if past == 0 {
+        now_ms
+    } else {
+        now_ms - past + width_ms
+    }
 }
 
 /// Buckets above this still count at `now_ms`.

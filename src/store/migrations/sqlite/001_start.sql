@@ -1,5 +1,5 @@
 -- What was used, by account and period. Periods are unix milliseconds: the start of a fixed
--- window, or the end of a 100 ms bucket of a sliding one.
+-- window, or the end of a bucket of some milliseconds of a sliding one.
 CREATE TABLE spent (
     account TEXT NOT NULL,
     period  INTEGER NOT NULL,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    engine::budget::{Lease, LimitSpec, MINUTE_MS, Period, Unit, Window, bucket},
+    engine::budget::{Lease, LimitSpec, MINUTE_MS, Period, Unit, Window, bucket, live_after},
     store::{BookEntry, GrantReply, GrantRequest},
 };
 
@@ -39,6 +39,8 @@ pub struct State {
     exhausted: Option<(i64, GrantReply)>,
     /// Sliding windows: what still counts, by bucket, as far as this process knows.
     entries: BTreeMap<i64, i64>,
+    /// The sum of `entries`.
+    counted: i64,
 }
 
 struct Slot {
@@ -73,6 +75,7 @@ impl Account {
                 last_used_ms: i64::MIN,
                 exhausted: None,
                 entries: BTreeMap::new(),
+                counted: 0,
             }),
         }
     }
@@ -138,7 +141,7 @@ impl State {
         let bucket = bucket(now_ms, width);
         slot.lease.settle(amount, amount);
         *slot.unwritten.entry(bucket).or_default() += signed(amount);
-        *self.entries.entry(bucket).or_default() += signed(amount);
+        self.count(bucket, signed(amount));
         bucket
     }
 
@@ -160,7 +163,7 @@ impl State {
             if booked > now_ms - MINUTE_MS {
                 let change = signed(used) - signed(reserved);
                 *slot.unwritten.entry(booked).or_default() += change;
-                *self.entries.entry(booked).or_default() += change;
+                self.count(booked, change);
             }
             return;
         }
@@ -196,6 +199,7 @@ impl State {
             account: Arc::clone(&self.spec.account),
             period,
             sliding: self.sliding(),
+            rows: self.sliding() && self.entries.is_empty(),
             limit: self.spec.limit,
             needed,
             ahead: self.ahead,
@@ -213,15 +217,9 @@ impl State {
         {
             slot.lease.granted += reply.granted;
             slot.changed = true;
-            if request.sliding {
-                self.entries = reply
-                    .live
-                    .iter()
-                    .map(|(at, amount)| (*at, signed(*amount)))
-                    .collect();
-                for (at, change) in &slot.unwritten {
-                    *self.entries.entry(*at).or_default() += change;
-                }
+            if request.rows || (request.sliding && short) {
+                self.entries = rows(&reply.live, &slot.unwritten);
+                self.counted = self.entries.values().sum();
             }
         }
         self.exhausted = short.then_some((now_ms, reply));
@@ -258,7 +256,8 @@ impl State {
 
     /// What a sliding window counts now, and when it will count nothing any more.
     pub fn rate(&mut self, now_ms: i64) -> (u64, i64) {
-        let (used, _) = self.sliding_view(0, now_ms);
+        self.forget_old(now_ms);
+        let used = u64::try_from(self.counted).unwrap_or(0);
         let last = self
             .entries
             .last_key_value()
@@ -267,14 +266,23 @@ impl State {
     }
 
     fn sliding_view(&mut self, needed: u64, now_ms: i64) -> (u64, Option<i64>) {
-        self.entries = self.entries.split_off(&(now_ms - MINUTE_MS + 1));
-        let live: Vec<(i64, u64)> = self
-            .entries
-            .iter()
-            .map(|(at, amount)| (*at, u64::try_from(*amount).unwrap_or(0)))
-            .collect();
-        let used = live.iter().map(|(_, amount)| amount).sum();
-        (used, fits_at(self.spec.limit, needed, used, &live))
+        self.forget_old(now_ms);
+        let used = u64::try_from(self.counted).unwrap_or(0);
+        (used, fits_at(self.spec.limit, needed, used, &self.entries))
+    }
+
+    fn count(&mut self, bucket: i64, change: i64) {
+        *self.entries.entry(bucket).or_default() += change;
+        self.counted += change;
+    }
+
+    fn forget_old(&mut self, now_ms: i64) {
+        while let Some(oldest) = self.entries.first_entry() {
+            if *oldest.key() > live_after(now_ms) {
+                break;
+            }
+            self.counted -= oldest.remove();
+        }
     }
 
     /// Counts as long unused, so that everything idle goes back with the next commit.
@@ -322,18 +330,30 @@ impl State {
 }
 
 /// When `needed` fits again as old entries stop counting; `None` if it never can.
-fn fits_at(limit: u64, needed: u64, used: u64, live: &[(i64, u64)]) -> Option<i64> {
+fn fits_at(limit: u64, needed: u64, used: u64, live: &BTreeMap<i64, i64>) -> Option<i64> {
     if needed > limit {
         return None;
     }
     let mut left = limit.saturating_sub(used);
     for (bucket, amount) in live {
-        left = left.saturating_add(*amount);
+        left = left.saturating_add_signed(*amount);
         if left >= needed {
             return Some(bucket + MINUTE_MS);
         }
     }
-    live.last().map(|(bucket, _)| bucket + MINUTE_MS)
+    live.last_key_value().map(|(bucket, _)| bucket + MINUTE_MS)
+}
+
+/// What the store counts, and what it does not know yet.
+fn rows(live: &[(i64, u64)], unwritten: &BTreeMap<i64, i64>) -> BTreeMap<i64, i64> {
+    let mut all: BTreeMap<i64, i64> = live
+        .iter()
+        .map(|(at, amount)| (*at, signed(*amount)))
+        .collect();
+    for (at, change) in unwritten {
+        *all.entry(*at).or_default() += change;
+    }
+    all
 }
 
 fn signed(amount: u64) -> i64 {

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::{Shared, account::Account};
 use crate::{
@@ -71,8 +71,8 @@ pub async fn run(
         messages
             .into_iter()
             .for_each(|message| pending.add(message));
-        if !pending.urgent && !pending.is_empty() {
-            gather(&mut pending, &mut inbox).await;
+        if !pending.is_empty() {
+            gather(&mut pending, &shared.urgent, &mut inbox).await;
         }
         if pending.is_empty() {
             continue;
@@ -101,17 +101,17 @@ fn tell(waiting: Vec<oneshot::Sender<()>>) {
     }
 }
 
-/// Waits a moment for more, unless somebody is waiting for us.
-async fn gather(pending: &mut Pending, inbox: &mut mpsc::UnboundedReceiver<Message>) {
-    let wait = tokio::time::sleep(COMMIT_EVERY);
-    tokio::pin!(wait);
-    while !pending.urgent {
+/// Waits a moment for more, unless somebody waits for us. Messages that come meanwhile wake
+/// nobody: they are taken out together at the end.
+async fn gather(
+    pending: &mut Pending,
+    urgent: &Notify,
+    inbox: &mut mpsc::UnboundedReceiver<Message>,
+) {
+    if !pending.urgent {
         tokio::select! {
-            message = inbox.recv() => match message {
-                Some(message) => pending.add(message),
-                None => return,
-            },
-            () = &mut wait => break,
+            () = urgent.notified() => {}
+            () = tokio::time::sleep(COMMIT_EVERY) => {}
         }
     }
     while let Ok(message) = inbox.try_recv() {

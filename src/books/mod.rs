@@ -14,7 +14,7 @@ use std::{
 };
 
 use dashmap::DashMap;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 pub use self::purse::{Actual, Need, Purse, RateView, Reservation};
 use self::{
@@ -44,6 +44,8 @@ pub struct Books(Arc<Shared>);
 pub struct Shared {
     pub clock: Clock,
     to_keeper: mpsc::UnboundedSender<Message>,
+    /// Somebody waits for the writing thread.
+    urgent: Notify,
     accounts: DashMap<Arc<str>, Arc<Account>>,
     parallel: DashMap<Arc<str>, Arc<Parallel>>,
     /// Records on their way to the store.
@@ -139,6 +141,7 @@ impl Books {
         let shared = Arc::new(Shared {
             clock,
             to_keeper,
+            urgent: Notify::new(),
             accounts: DashMap::new(),
             parallel: DashMap::new(),
             queued: AtomicUsize::new(0),
@@ -211,6 +214,7 @@ impl Books {
     pub async fn flushed(&self) {
         let (done, wait) = oneshot::channel();
         if self.0.to_keeper.send(Message::Flush(done)).is_ok() {
+            self.0.urgent.notify_one();
             let _ = wait.await;
         }
     }
@@ -219,6 +223,7 @@ impl Books {
     pub async fn close(&self) {
         let (done, wait) = oneshot::channel();
         if self.0.to_keeper.send(Message::Close(done)).is_ok() {
+            self.0.urgent.notify_one();
             let _ = tokio::time::timeout(PATIENCE, wait).await;
         }
     }
@@ -252,6 +257,7 @@ impl Books {
             }
             replies.push(wait);
         }
+        self.0.urgent.notify_one();
         for wait in replies {
             match tokio::time::timeout(PATIENCE, wait).await {
                 Ok(Ok(())) => {}

@@ -45,6 +45,8 @@ pub struct GrantRequest {
     pub account: Arc<str>,
     pub period: i64,
     pub sliding: bool,
+    /// Wants what counts in a sliding window row by row.
+    pub rows: bool,
     pub limit: u64,
     pub needed: u64,
     pub ahead: u64,
@@ -57,7 +59,8 @@ pub struct GrantReply {
     pub spent: u64,
     /// Of all processes, before this grant.
     pub leased: u64,
-    /// Sliding windows: (bucket, amount) of what still counts, oldest first.
+    /// Sliding windows, when asked for or when there is not enough: (bucket, amount) of what
+    /// still counts, oldest first.
     pub live: Vec<(i64, u64)>,
 }
 

@@ -237,8 +237,7 @@ async fn write_grant(
     request: &GrantRequest,
     now_ms: i64,
 ) -> Result<GrantReply, StoreError> {
-    let live = spent_rows(tx, request, now_ms).await?;
-    let spent = live.iter().map(|(_, amount)| amount).sum();
+    let spent = spent_sum(tx, request, now_ms).await?;
     let leased: i64 =
         sqlx::query("SELECT COALESCE(SUM(amount), 0) FROM leases WHERE account = ? AND period = ?")
             .bind(&*request.account)
@@ -259,7 +258,12 @@ async fn write_grant(
         .execute(&mut *tx)
         .await?;
     }
-    let live = if request.sliding { live } else { Vec::new() };
+    let short = granted == 0 || granted < request.needed;
+    let live = if request.sliding && (request.rows || short) {
+        spent_rows(tx, request, now_ms).await?
+    } else {
+        Vec::new()
+    };
     Ok(GrantReply {
         granted,
         spent,
@@ -268,27 +272,42 @@ async fn write_grant(
     })
 }
 
+async fn spent_sum(
+    tx: &mut SqliteConnection,
+    request: &GrantRequest,
+    now_ms: i64,
+) -> Result<u64, StoreError> {
+    let (sql, from) = if request.sliding {
+        (
+            "SELECT COALESCE(SUM(amount), 0) FROM spent WHERE account = ? AND period > ?",
+            live_after(now_ms),
+        )
+    } else {
+        (
+            "SELECT COALESCE(SUM(amount), 0) FROM spent WHERE account = ? AND period = ?",
+            request.period,
+        )
+    };
+    let row = sqlx::query(sql)
+        .bind(&*request.account)
+        .bind(from)
+        .fetch_one(tx)
+        .await?;
+    Ok(row.try_get::<i64, _>(0)?.unsigned_abs())
+}
+
 async fn spent_rows(
     tx: &mut SqliteConnection,
     request: &GrantRequest,
     now_ms: i64,
 ) -> Result<Vec<(i64, u64)>, StoreError> {
-    let (sql, from) = if request.sliding {
-        (
-            "SELECT period, amount FROM spent WHERE account = ? AND period > ? ORDER BY period",
-            live_after(now_ms),
-        )
-    } else {
-        (
-            "SELECT period, amount FROM spent WHERE account = ? AND period = ?",
-            request.period,
-        )
-    };
-    let rows = sqlx::query(sql)
-        .bind(&*request.account)
-        .bind(from)
-        .fetch_all(tx)
-        .await?;
+    let rows = sqlx::query(
+        "SELECT period, amount FROM spent WHERE account = ? AND period > ? ORDER BY period",
+    )
+    .bind(&*request.account)
+    .bind(live_after(now_ms))
+    .fetch_all(tx)
+    .await?;
     rows.into_iter()
         .map(|row| Ok((row.try_get(0)?, row.try_get::<i64, _>(1)?.unsigned_abs())))
         .collect()
@@ -321,11 +340,12 @@ impl Reader {
             account: account.into(),
             period,
             sliding,
+            rows: false,
             limit: 0,
             needed: 0,
             ahead: 0,
         };
-        let spent = spent_rows(&mut self.connection, &request, now_ms).await?;
+        let spent = spent_sum(&mut self.connection, &request, now_ms).await?;
         let reserved: i64 = sqlx::query(
             "SELECT COALESCE(SUM(amount), 0) FROM leases WHERE account = ? AND period = ?",
         )
@@ -335,7 +355,7 @@ impl Reader {
         .await?
         .try_get(0)?;
         Ok(Standing {
-            spent: spent.iter().map(|(_, amount)| amount).sum(),
+            spent,
             leased: reserved.unsigned_abs(),
         })
     }

@@ -7,6 +7,8 @@ mod chunk;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
+
 use bytes::{Bytes, BytesMut};
 use serde_json::{Value, json};
 
@@ -54,6 +56,8 @@ pub struct ChatStream {
 enum Fate {
     Pass,
     Drop,
+    /// Pass without these bytes.
+    PassWithout(Range<usize>),
     Replace(Bytes),
     /// The stream ends with this.
     End(Option<Bytes>),
@@ -93,6 +97,11 @@ impl ChatStream {
             match self.judge(&bytes, &event) {
                 Fate::Pass => {
                     passed.end = at;
+                    continue;
+                }
+                Fate::PassWithout(gap) => {
+                    self.push(bytes.slice(passed.start..gap.start), out);
+                    passed = gap.end..at;
                     continue;
                 }
                 fate => {
@@ -166,7 +175,7 @@ impl ChatStream {
 
     fn apply(&mut self, fate: Fate, out: &mut Vec<Bytes>) {
         match fate {
-            Fate::Pass | Fate::Drop => {}
+            Fate::Pass | Fate::PassWithout(_) | Fate::Drop => {}
             Fate::Replace(bytes) => self.push(bytes, out),
             Fate::End(bytes) => {
                 self.over = true;
@@ -200,12 +209,12 @@ impl ChatStream {
             return self.fail("malformed_output", "An event of the answer is too large.");
         }
         match Chunk::read(text) {
-            Ok(chunk) => self.read(event, text, &chunk),
+            Ok(chunk) => self.read(bytes, event, text, &chunk),
             Err(_) => self.fail("malformed_output", "An event of the answer cannot be read."),
         }
     }
 
-    fn read(&mut self, event: &Event, text: &[u8], chunk: &Chunk<'_>) -> Fate {
+    fn read(&mut self, bytes: &[u8], event: &Event, text: &[u8], chunk: &Chunk<'_>) -> Fate {
         self.tally.add(chunk);
         if let Some(error) = chunk.error() {
             let error = shaped(error.get());
@@ -217,6 +226,15 @@ impl ChatStream {
             return Fate::Drop;
         }
         let usage = chunk.usage.filter(|_| self.rules.hide_usage);
+        let null_usage = usage.is_some_and(|usage| usage.get() == "null");
+        if null_usage && chunk.error.is_none() && !event.other_lines && chunk.choices.is_some() {
+            // A quote inside a JSON string is escaped, so this can only match a member.
+            let whole = bytes.get(event.bytes.clone()).unwrap_or_default();
+            if let Some(at) = memchr::memmem::find(whole, NULL_USAGE) {
+                let start = event.bytes.start + at;
+                return Fate::PassWithout(start..start + NULL_USAGE.len());
+            }
+        }
         let gone: Vec<(&str, &str)> = [("usage", usage), ("error", chunk.error)]
             .into_iter()
             .filter_map(|(name, value)| Some((name, value?.get())))
@@ -237,6 +255,7 @@ impl ChatStream {
     }
 }
 
+const NULL_USAGE: &[u8] = b",\"usage\":null";
 const DONE: &[u8] = b"data: [DONE]\n\n";
 
 impl Tally {

@@ -194,6 +194,10 @@ impl State {
         }
         .min(most);
         self.last_asked_ms = now_ms;
+        if needed > 0 {
+            // Whoever waits for this slice must find it: an account that is asked for is no idle one.
+            self.last_used_ms = now_ms;
+        }
         let period = self.slot(now_ms).period.start_ms;
         GrantRequest {
             account: Arc::clone(&self.spec.account),
@@ -209,7 +213,11 @@ impl State {
     /// Takes in what the store gave to `request`.
     pub fn answer(&mut self, request: &GrantRequest, reply: GrantReply, now_ms: i64) {
         self.asked = false;
-        let short = reply.granted < request.needed || reply.granted == 0;
+        let short = reply.granted < request.needed;
+        if reply.granted == 0 {
+            // Near the limit nothing is given ahead of need; asking again would not help.
+            self.ahead = 0;
+        }
         if let Some(slot) = self
             .slots
             .iter_mut()
@@ -222,7 +230,11 @@ impl State {
                 self.counted = self.entries.values().sum();
             }
         }
-        self.exhausted = short.then_some((now_ms, reply));
+        if short {
+            self.exhausted = Some((now_ms, reply));
+        } else if request.needed > 0 {
+            self.exhausted = None;
+        }
     }
 
     /// `true` while the store's "there is no more" is believed.
@@ -301,6 +313,7 @@ impl State {
             if !self.asked && (idle || over) && slot.lease.give_back() > 0 {
                 slot.changed = true;
                 self.ahead = 0;
+                self.exhausted = None;
             }
             if !std::mem::take(&mut slot.changed) {
                 continue;

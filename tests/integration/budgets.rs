@@ -393,3 +393,38 @@ async fn a_restart_clears_no_limit_and_midnight_needs_none() {
     proxy.clock.advance(12 * 3_600_000);
     assert_eq!(proxy.k1().chat("hi").await.status, 200);
 }
+
+/// Cost, tokens and requests in turn: the limit that is tight lets exactly seven through.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_five_hundred_at_once_exactly_those_that_fit_are_sent() {
+    for tight in [
+        // Input bound and cap of one request, seven times, and not a nano-dollar more.
+        "daily_cost_usd = \"0.028567000\"\nmin_output_tokens = 1000",
+        "daily_tokens = 7567\nmin_output_tokens = 1000",
+        "total_requests = 7",
+    ] {
+        let upstream = Upstream::start().await;
+        let gate = Gate::new();
+        uses_the_whole_cap(&upstream, &gate);
+        let setup = Setup::to(&upstream).k1(&format!("[budget]\n{tight}"));
+        let proxy = TestProxy::start(setup).await;
+        let mut burst = JoinSet::new();
+        for _ in 0..500 {
+            let client = proxy.k1();
+            burst.spawn(async move { client.chat_with("hi", json!({"max_tokens": 1000})).await });
+        }
+        for _ in 0..493 {
+            let refused = within("a refusal", burst.join_next())
+                .await
+                .unwrap()
+                .unwrap();
+            assert_eq!(refused.status, 402, "{tight}: {}", refused.text());
+        }
+        upstream.hit(7).await;
+        gate.open();
+        while let Some(answer) = within("the seven", burst.join_next()).await {
+            assert_eq!(answer.unwrap().status, 200);
+        }
+        assert_eq!(upstream.hits(), 7, "{tight}");
+    }
+}

@@ -191,3 +191,39 @@ async fn no_secret_reaches_the_log_or_the_ledger() {
         }
     }
 }
+
+/// Under load, killed twenty times: what was served is never above the limit, and what is
+/// counted is never below what was served.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn twenty_crashes_under_load_never_pass_a_limit_nor_forget_what_was_served() {
+    const LIMIT: usize = 4_000;
+    let upstream = Upstream::start().await;
+    let setup = Setup::to(&upstream).k1(&format!("[budget]\ntotal_requests = {LIMIT}"));
+    let (setup, mut process) = Process::start(setup).await;
+    for round in 1..=20 {
+        let before = upstream.hits();
+        let mut load = tokio::task::JoinSet::new();
+        for _ in 0..8 {
+            let client = process.client();
+            load.spawn(async move {
+                loop {
+                    if client.tries("hi").await.is_none_or(|status| status != 200) {
+                        break;
+                    }
+                }
+            });
+        }
+        upstream.hit((before + 30).min(LIMIT)).await;
+        process.kill().await;
+        while load.join_next().await.is_some() {}
+        process = process.start_again(&setup).await;
+        let served = upstream.hits();
+        let counted = ledger::spent(&ledger::database(&setup), "key/k1/requests/total").await;
+        assert!(served <= LIMIT, "round {round}: {served} served");
+        assert!(
+            counted >= served,
+            "round {round}: {counted} counted, {served} served"
+        );
+        assert!(counted <= LIMIT, "round {round}: {counted} counted");
+    }
+}

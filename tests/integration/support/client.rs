@@ -6,6 +6,8 @@ use bytes::{Bytes, BytesMut};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
 use super::{
     Answer,
     wire::{Framing, Head, Wire},
@@ -42,6 +44,25 @@ impl Client {
     /// The same with `members` added to the body, or put in place of its own.
     pub async fn chat_with(&self, text: &str, members: Value) -> Answer {
         self.chat_request(text, members).answer().await
+    }
+
+    /// Asks m-small of a proxy that may be killed meanwhile: the status, if one came.
+    pub async fn tries(&self, text: &str) -> Option<u16> {
+        let body = json!({"model": "m-small", "messages": [{"role": "user", "content": text}]})
+            .to_string();
+        let key = self.key.as_deref().unwrap_or_default();
+        let head = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {key}\r\n\
+             connection: close\r\ncontent-length: {}\r\n\r\n",
+            self.address,
+            body.len()
+        );
+        let mut socket = tokio::net::TcpStream::connect(self.address).await.ok()?;
+        socket.write_all((head + &body).as_bytes()).await.ok()?;
+        let mut answer = Vec::new();
+        socket.read_to_end(&mut answer).await.ok()?;
+        let status = answer.get(9..12)?;
+        std::str::from_utf8(status).ok()?.parse().ok()
     }
 
     /// Asks m-small for a stream and returns when its head has come.

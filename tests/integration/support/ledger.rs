@@ -42,3 +42,20 @@ async fn read(database: &Path, kind: &str) -> sqlx::Result<Vec<Value>> {
         .map(|row| serde_json::from_str(row.get("body")).unwrap())
         .collect())
 }
+
+/// What the store counts as used of an account over all its periods.
+pub async fn spent(database: &Path, account: &str) -> usize {
+    let options = SqliteConnectOptions::new()
+        .filename(database)
+        .read_only(true);
+    let mut connection = sqlx::SqliteConnection::connect_with(&options)
+        .await
+        .unwrap();
+    let row = sqlx::query("SELECT COALESCE(SUM(amount), 0) AS used FROM spent WHERE account = ?")
+        .bind(account)
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
+    connection.close().await.unwrap();
+    usize::try_from(row.get::<i64, _>("used")).unwrap()
+}

@@ -4,6 +4,7 @@
 
 pub mod budget;
 pub mod call;
+pub mod chain;
 pub mod chat;
 pub mod guard;
 pub mod money;

@@ -36,6 +36,11 @@ const LARGEST_EVENT: usize = 16 << 20;
 /// So much is written together at most.
 const LARGEST_WRITE: usize = 64 << 10;
 
+/// So often the source is looked at again before a piece is written: its connection is a task of
+/// its own that hands over one piece a turn. The HTTP library asks twice in one turn, so that the
+/// second look of ours is the first that can find more.
+const LOOKS: u8 = 2;
+
 /// Headers of a provider's answer that pass on.
 const KEPT: &[&str] = &["openai-processing-ms", "openai-version"];
 const KEPT_OF_ERRORS: &[&str] = &["retry-after", "retry-after-ms", "x-should-retry"];
@@ -62,8 +67,8 @@ pub struct Relay {
     idle: Duration,
     last_piece: Instant,
     alarm: Pin<Box<Sleep>>,
-    /// The runtime was given a turn to bring more.
-    looked_again: bool,
+    /// How often in a row nothing more was there.
+    looks: u8,
     outcome: Outcome,
 }
 
@@ -135,7 +140,7 @@ async fn stream(permit: Permit, reply: Reply) -> Result<Response<Body>, Rejectio
         idle,
         last_piece: Instant::now(),
         alarm: Box::pin(tokio::time::sleep(idle)),
-        looked_again: false,
+        looks: 0,
         outcome: Outcome::Completed,
     };
     // While nothing has left, a failure can still be told with a status.
@@ -171,7 +176,7 @@ impl Relay {
         match self.source.poll_piece(cx) {
             Poll::Ready(Some(Ok(piece))) => {
                 self.last_piece = Instant::now();
-                self.looked_again = false;
+                self.looks = 0;
                 self.chat.feed(piece, &mut self.ready);
             }
             Poll::Ready(end) => {
@@ -231,8 +236,8 @@ impl Relay {
                 Poll::Ready(()) => {}
                 Poll::Pending if size == 0 => return Poll::Pending,
                 // The connection's own task may hold more that has already arrived.
-                Poll::Pending if !self.looked_again => {
-                    self.looked_again = true;
+                Poll::Pending if self.looks < LOOKS => {
+                    self.looks += 1;
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
@@ -242,7 +247,7 @@ impl Relay {
     }
 
     fn take(&mut self) -> Bytes {
-        self.looked_again = false;
+        self.looks = 0;
         if self.ready.len() == 1 {
             return self.ready.pop().unwrap_or_default();
         }

@@ -4,12 +4,9 @@
     reason = "this is the one place that may read them"
 )]
 
-use std::{
-    fmt::Write as _,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicI64, Ordering},
 };
 
 /// Wall time and fresh identifiers. Cheap to clone.
@@ -57,12 +54,12 @@ impl Clock {
 
     /// 128 random bits as 32 hexadecimal digits.
     pub fn fresh_id(&self) -> String {
-        hex(&random::<16>())
+        hex::encode(random::<16>())
     }
 
     /// 256 random bits for a new client key.
     pub fn fresh_secret(&self) -> String {
-        hex(&random::<32>())
+        hex::encode(random::<32>())
     }
 }
 
@@ -75,13 +72,4 @@ fn random<const N: usize>() -> [u8; N] {
         std::process::abort();
     }
     bytes
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
 }

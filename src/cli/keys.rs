@@ -1,6 +1,6 @@
 //! `tallygate keys new`: a fresh key for its owner, its digest for the file.
 
-use std::{fmt::Write as _, process::ExitCode};
+use std::process::ExitCode;
 
 use sha2::{Digest as _, Sha256};
 
@@ -9,10 +9,7 @@ use crate::clock::Clock;
 
 pub fn new(name: &str, tenant: &str, policy: &str) -> anyhow::Result<ExitCode> {
     let key = format!("tg-{}", Clock::system().fresh_secret());
-    let mut digest = String::new();
-    for byte in Sha256::digest(key.as_bytes()) {
-        write!(digest, "{byte:02x}")?;
-    }
+    let digest = hex::encode(Sha256::digest(key.as_bytes()));
     print(&format!(
         "The key, shown only now; give it to its owner:\n\n  {key}\n"
     ));

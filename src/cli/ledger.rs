@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{block_on, print};
 use crate::{
     config::{Config, StoreUrl},
-    engine::record::link,
+    engine::record::{CHAIN_START, link},
     store::{LedgerLine, sqlite::Reader},
 };
 
@@ -50,16 +50,19 @@ pub fn tail(file: &Path, lines: u32, follow: bool, as_json: bool) -> anyhow::Res
 pub fn verify(file: &Path) -> anyhow::Result<ExitCode> {
     block_on(async {
         let mut reader = reader(file).await?;
-        let (mut seq, mut digest) = (0, String::new());
+        let (mut seq, mut digest) = (0, CHAIN_START);
         loop {
             let found = reader.lines_after(seq, PAGE).await?;
             if found.is_empty() {
-                print(&format!("{seq} records, the chain holds; head {digest}"));
+                print(&format!(
+                    "{seq} records, the chain holds; head {}",
+                    hex::encode(digest)
+                ));
                 return Ok(ExitCode::SUCCESS);
             }
             for line in &found {
-                let wanted = hex(&link(digest.as_bytes(), line.seq, &line.body));
-                if line.seq != seq + 1 || line.prev != digest || line.digest != wanted {
+                let wanted = link(&digest, line.seq, &line.body);
+                if line.seq != seq + 1 || line.digest != wanted {
                     print(&format!(
                         "record {} does not follow from the one before it",
                         line.seq
@@ -72,20 +75,12 @@ pub fn verify(file: &Path) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
 fn json_line(line: &LedgerLine) -> String {
     let mut value: Value = serde_json::from_str(&line.body).unwrap_or_default();
     if let Some(object) = value.as_object_mut() {
         object.insert("seq".into(), line.seq.into());
-        object.insert("prev".into(), line.prev.as_str().into());
-        object.insert("digest".into(), line.digest.as_str().into());
+        object.insert("prev".into(), hex::encode(line.prev).into());
+        object.insert("digest".into(), hex::encode(line.digest).into());
     }
     value.to_string()
 }

@@ -131,8 +131,14 @@ pub struct Refused {
     pub duration_ms: i64,
 }
 
+/// SHA-256, the links of the chain.
+pub type Digest256 = [u8; 32];
+
+/// What the first record follows.
+pub const CHAIN_START: Digest256 = [0; 32];
+
 /// A chain link's digest: over the one before, the number, and the record as written.
-pub fn link(prev: &[u8], seq: i64, body: &str) -> [u8; 32] {
+pub fn link(prev: &Digest256, seq: i64, body: &str) -> Digest256 {
     Sha256::new()
         .chain_update(prev)
         .chain_update(seq.to_be_bytes())

@@ -265,7 +265,7 @@ impl Permit {
             reserved_nano_usd: reserved.map_or(0, |held| held.cost),
             reserved_tokens: reserved.map_or(0, |held| held.tokens),
             output_cap: cap,
-            body_sha256: format!("{:x}", HexDigest(Sha256::digest(body).into())),
+            body_sha256: hex::encode(Sha256::digest(body)),
             warnings: sensitive.then_some("input_sensitive").into_iter().collect(),
         };
         let event = Event::RequestStarted(Box::new(opening));
@@ -340,13 +340,5 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         self.close(&Tally::default(), Outcome::ClientGone, 499);
-    }
-}
-
-struct HexDigest([u8; 32]);
-
-impl std::fmt::LowerHex for HexDigest {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }

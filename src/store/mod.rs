@@ -5,7 +5,7 @@ pub mod sqlite;
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
-use crate::engine::record::Record;
+use crate::engine::record::{Digest256, Record};
 
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
@@ -75,8 +75,9 @@ pub struct Standing {
 #[derive(Debug, Clone)]
 pub struct LedgerLine {
     pub seq: i64,
-    pub prev: String,
-    pub digest: String,
+    /// The digest of the line before.
+    pub prev: Digest256,
+    pub digest: Digest256,
     /// The record as JSON.
     pub body: String,
 }

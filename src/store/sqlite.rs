@@ -15,13 +15,16 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
 
+use self::lines::Lines;
 use super::{
     Answer, Batch, BookEntry, GrantReply, GrantRequest, LedgerLine, Standing, Store, StoreError,
 };
 use crate::engine::{
     budget::{grant, live_after},
-    record::link,
+    record::{CHAIN_START, Digest256},
 };
+
+mod lines;
 
 const MIGRATIONS: &[&str] = &[include_str!("migrations/sqlite/001_start.sql")];
 const BUSY: Duration = Duration::from_secs(5);
@@ -34,9 +37,10 @@ pub struct Sqlite {
 }
 
 /// The end of the chain.
+#[derive(Clone, Copy)]
 struct Head {
     seq: i64,
-    digest: String,
+    digest: Digest256,
 }
 
 impl From<sqlx::Error> for StoreError {
@@ -68,11 +72,11 @@ impl Sqlite {
         let head = match last {
             Some(row) => Head {
                 seq: row.try_get(0)?,
-                digest: row.try_get(1)?,
+                digest: digest(&row, 1)?,
             },
             None => Head {
                 seq: 0,
-                digest: String::new(),
+                digest: CHAIN_START,
             },
         };
         Ok(Self {
@@ -83,7 +87,7 @@ impl Sqlite {
     }
 
     async fn write(&mut self, batch: &Batch) -> Result<Vec<GrantReply>, StoreError> {
-        let (lines, head) = chain(&self.head, batch);
+        let lines = Lines::of(self.head, &batch.records)?;
         let mut tx = self.connection.begin_with("BEGIN IMMEDIATE").await?;
         for entry in &batch.books {
             write_entry(&mut tx, entry, batch.now_ms).await?;
@@ -92,14 +96,9 @@ impl Sqlite {
         for request in &batch.grants {
             replies.push(write_grant(&mut tx, request, batch.now_ms).await?);
         }
-        if !batch.records.is_empty() {
-            sqlx::query(INSERT_RECORDS)
-                .bind(lines)
-                .execute(&mut *tx)
-                .await?;
-        }
+        lines.insert(&mut tx).await?;
         tx.commit().await?;
-        self.head = head;
+        self.head = lines.head;
         Ok(replies)
     }
 
@@ -141,46 +140,6 @@ impl Store for Sqlite {
             }
         })
     }
-}
-
-/// One statement for all records of a batch: SQLite takes the JSON array apart by itself.
-const INSERT_RECORDS: &str = "INSERT INTO ledger (seq, at, kind, request_id, prev, digest, body)
-    SELECT value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6
-    FROM json_each(?)";
-
-/// The records as a JSON array of rows, and the chain's new end.
-fn chain(head: &Head, batch: &Batch) -> (String, Head) {
-    let (mut seq, mut digest) = (head.seq, head.digest.clone());
-    let mut rows = Vec::with_capacity(batch.records.len());
-    for record in &batch.records {
-        seq += 1;
-        let body = serde_json::to_string(record).unwrap_or_default();
-        let next = hex(&link(digest.as_bytes(), seq, &body));
-        rows.push(serde_json::json!([
-            seq,
-            record.at,
-            record.event.kind(),
-            record.request_id,
-            digest,
-            next,
-            body
-        ]));
-        digest = next;
-    }
-    (
-        serde_json::Value::from(rows).to_string(),
-        Head { seq, digest },
-    )
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
 }
 
 async fn write_entry(
@@ -366,20 +325,26 @@ impl Reader {
         seq: i64,
         most: i64,
     ) -> Result<Vec<LedgerLine>, StoreError> {
-        let rows = sqlx::query(
-            "SELECT seq, prev, digest, body FROM ledger WHERE seq > ? ORDER BY seq LIMIT ?",
-        )
-        .bind(seq)
-        .bind(most)
-        .fetch_all(&mut self.connection)
-        .await?;
+        let mut prev =
+            sqlx::query("SELECT digest FROM ledger WHERE seq <= ? ORDER BY seq DESC LIMIT 1")
+                .bind(seq)
+                .fetch_optional(&mut self.connection)
+                .await?
+                .map_or(Ok(CHAIN_START), |row| digest(&row, 0))?;
+        let rows =
+            sqlx::query("SELECT seq, digest, body FROM ledger WHERE seq > ? ORDER BY seq LIMIT ?")
+                .bind(seq)
+                .bind(most)
+                .fetch_all(&mut self.connection)
+                .await?;
         rows.into_iter()
             .map(|row| {
+                let digest = digest(&row, 1)?;
                 Ok(LedgerLine {
                     seq: row.try_get(0)?,
-                    prev: row.try_get(1)?,
-                    digest: row.try_get(2)?,
-                    body: row.try_get(3)?,
+                    prev: std::mem::replace(&mut prev, digest),
+                    digest,
+                    body: row.try_get(2)?,
                 })
             })
             .collect()
@@ -453,6 +418,13 @@ fn make_private(directory: &Path) -> std::io::Result<()> {
         .recursive(true)
         .mode(0o700)
         .create(directory)
+}
+
+fn digest(row: &sqlx::sqlite::SqliteRow, column: usize) -> Result<Digest256, StoreError> {
+    let bytes: &[u8] = row.try_get(column)?;
+    bytes
+        .try_into()
+        .map_err(|_| StoreError::Open("a digest in the ledger is not 32 bytes long".to_owned()))
 }
 
 fn signed(amount: u64) -> i64 {

@@ -157,6 +157,7 @@ fn policy(table: &mut Table<'_>, others: &Policies, providers: &Providers<'_>) -
         limits: limits?,
         budget: budget?,
         input: input?,
+        tools: Arc::default(),
     })
 }
 

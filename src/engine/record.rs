@@ -6,6 +6,8 @@ use std::sync::Arc;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use super::chain::{GuardResult, Judgement, clean_name};
+
 /// One thing that happened.
 #[derive(Debug, Clone, Serialize)]
 pub struct Record {
@@ -28,6 +30,8 @@ pub enum Event {
     RequestStarted(Box<Opening>),
     RequestSettled(Box<Closing>),
     RequestRefused(Box<Refused>),
+    /// A tool call that a model proposed, passed or not.
+    CallJudged(Box<JudgedCall>),
     ConfigurationReloaded {
         keys: usize,
         policies: usize,
@@ -51,6 +55,7 @@ impl Event {
             Self::RequestStarted(_) => "request_started",
             Self::RequestSettled(_) => "request_settled",
             Self::RequestRefused(_) => "request_refused",
+            Self::CallJudged(_) => "call_judged",
             Self::ConfigurationReloaded { .. } => "configuration_reloaded",
             Self::ConfigurationRefused { .. } => "configuration_refused",
             Self::LeaseRecovered { .. } => "lease_recovered",
@@ -129,6 +134,53 @@ pub struct Refused {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
     pub duration_ms: i64,
+}
+
+/// What the chain said of one call. Of its arguments nothing but the digest.
+#[derive(Debug, Clone, Serialize)]
+pub struct JudgedCall {
+    /// With the policy and version that judged.
+    #[serde(flatten)]
+    pub subject: Subject,
+    #[serde(flatten)]
+    pub verdict: CallVerdict,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct CallVerdict {
+    /// As the model wrote it, cleaned.
+    pub tool: String,
+    /// SHA-256 of the canonical arguments.
+    pub arguments_sha256: String,
+    pub results: Vec<GuardResult>,
+    /// The code of the layer that said no, or `guard_unavailable`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocked: Option<&'static str>,
+    /// The calls in a wrapper call.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub inner: Vec<CallVerdict>,
+}
+
+impl JudgedCall {
+    /// `subject` is that of the request; the policy is the one that judged.
+    pub fn of(subject: &Subject, judgement: &Judgement) -> Self {
+        Self {
+            subject: subject.clone(),
+            verdict: CallVerdict::of(judgement),
+        }
+    }
+}
+
+impl CallVerdict {
+    fn of(judgement: &Judgement) -> Self {
+        Self {
+            tool: clean_name(&judgement.tool),
+            arguments_sha256: judgement.digest.clone(),
+            results: judgement.results.clone(),
+            blocked: judgement.blocked.as_ref().map(|block| block.code),
+            inner: judgement.inner.iter().map(Self::of).collect(),
+        }
+    }
 }
 
 /// SHA-256, the links of the chain.

@@ -2,15 +2,35 @@
 //! "no" ends it.
 //!
 //! Whoever takes calls out of an answer (chat, Responses) makes a `Call` of each, asks
-//! `CallGuard::judge`, and sends on what passed, written from `Judgement::arguments`.
+//! `CallGuard::judge`, and sends on what passed, written from `Judgement::arguments`. One file
+//! for each layer: `whole`, `offered`, `allowed`, `tenant`, `schema`, `arguments`; `wrapper` has
+//! the calls that hold other calls.
 
+mod allowed;
+mod arguments;
+mod json;
+mod judge;
 mod notice;
+mod offered;
+mod pointer;
+mod schema;
+mod tenant;
+mod whole;
+mod wrapper;
 
 use std::sync::Arc;
 
 use serde::Serialize;
 
-pub use self::notice::{guard_object, notice};
+pub use self::{
+    arguments::ArgumentRule,
+    json::{Json, canonical},
+    notice::{clean_name, guard_object, notice},
+    offered::{Offered, OfferedTool},
+    pointer::Pointer,
+    schema::{Schema, SchemaFault},
+};
+use super::policy::{Contracts, ToolRules};
 
 /// A call as the model proposed it, whole, decoded, not yet judged.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,35 +58,45 @@ pub enum CallKind {
 }
 
 /// Everything a judgement may know: the policy's rules, the contracts, and facts of one
-/// authenticated request.
+/// authenticated request. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct CallGuard {
     pub tenant: Arc<str>,
     /// `id@version`.
     pub policy: Arc<str>,
+    pub rules: Arc<ToolRules>,
+    pub contracts: Arc<Contracts>,
+    pub offered: Arc<Offered>,
 }
 
 /// The answer to one call.
 #[derive(Debug, Clone)]
 pub struct Judgement {
-    /// One for each layer that was asked, in order.
+    /// What the call was judged as: `search.web`, `namespace.name`, `type:local_shell`.
+    pub tool: String,
+    /// One for each layer that was asked, in order, and one more for each finding in it that
+    /// only warns.
     pub results: Vec<GuardResult>,
-    /// What to send on: function arguments written from the parsed value, number text kept;
-    /// other kinds as they came.
+    /// What to send on: the text of a function's arguments as it came, since only texts that
+    /// every reader reads alike get this far, and `{}` for none; other kinds as they came.
     pub arguments: String,
+    /// SHA-256 of the arguments in canonical form, in hexadecimal; of the bytes if they have none.
+    pub digest: String,
     pub blocked: Option<Block>,
+    /// The calls in a wrapper call, each judged as a call of its own.
+    pub inner: Vec<Judgement>,
 }
 
 /// Why a call is not sent on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
-    /// `malformed_output`, `unknown_tool`, …
+    /// `malformed_output`, `unknown_tool`, …; `guard_unavailable` if a layer could not decide.
     pub code: &'static str,
     /// What the call names, cut and cleaned so that it can stand in a text for people.
     pub tool: String,
     /// The rule that said no, as the configuration names it.
     pub rule: String,
-    /// One sentence for people and models.
+    /// One sentence for people and models. Never a value out of the arguments.
     pub message: String,
 }
 
@@ -97,18 +127,127 @@ pub struct Delivery {
     pub each: bool,
 }
 
+/// The layers in the order in which they are asked. The design's 7 (`sequence_violation`),
+/// 8 (`loop_detected`) and 9 (`needs_human_approval`) follow here.
+const LAYERS: &[Layer] = &[
+    Layer {
+        code: whole::CODE,
+        ask: whole::ask,
+    },
+    Layer {
+        code: offered::CODE,
+        ask: offered::ask,
+    },
+    Layer {
+        code: allowed::CODE,
+        ask: allowed::ask,
+    },
+    Layer {
+        code: tenant::CODE,
+        ask: tenant::ask,
+    },
+    Layer {
+        code: schema::CODE,
+        ask: schema::ask,
+    },
+    Layer {
+        code: arguments::CODE,
+        ask: arguments::ask,
+    },
+];
+
+/// The layers that `tools.observe` may name, and the reason why the others are not among them.
+pub const OBSERVABLE: &[&str] = &[offered::CODE, allowed::CODE, schema::CODE, arguments::CODE];
+pub const NEVER_OBSERVED: &[(&str, &str)] = &[
+    (
+        whole::CODE,
+        "what cannot be read cannot be judged, and clients would disagree about it",
+    ),
+    (
+        tenant::CODE,
+        "a call into another tenant's data is never let through",
+    ),
+];
+
+struct Layer {
+    code: &'static str,
+    ask: fn(&CallGuard, &Proposal) -> Vec<Finding>,
+}
+
+/// A call as the layers see it: read once.
+struct Proposal<'c> {
+    call: &'c Call,
+    /// What rules and contracts call it.
+    tool: String,
+    /// Why it is no whole call, if so; then only the first layer is asked.
+    content: Result<Content, &'static str>,
+}
+
+/// What a call hands to its tool.
+enum Content {
+    /// Of a function: always an object. Of an item: what its action is.
+    Json(Json),
+    /// Of a custom tool: no rule looks into it.
+    Text,
+}
+
+/// Something that speaks against a call. A layer without findings has passed it.
+struct Finding {
+    rule: String,
+    message: String,
+    kind: FindingKind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FindingKind {
+    No,
+    /// A rule of its own mode `observe`.
+    Observed,
+    /// The layer could not decide.
+    Unavailable,
+}
+
+impl Finding {
+    fn no(rule: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            rule: rule.into(),
+            message: message.into(),
+            kind: FindingKind::No,
+        }
+    }
+}
+
 impl CallGuard {
+    /// `policy` is `Policy::label`, `tenant` that of the key, `offered` what this request offers.
+    pub fn new(
+        policy: Arc<str>,
+        rules: Arc<ToolRules>,
+        contracts: Arc<Contracts>,
+        tenant: Arc<str>,
+        offered: Arc<Offered>,
+    ) -> Self {
+        Self {
+            tenant,
+            policy,
+            rules,
+            contracts,
+            offered,
+        }
+    }
+
     /// Asks the layers in order.
     pub fn judge(&self, call: &Call) -> Judgement {
-        Judgement {
-            results: Vec::new(),
-            arguments: call.arguments.clone(),
-            blocked: call.fault.map(|fault| Block {
-                code: "malformed_output",
-                tool: call.name.chars().take(64).collect(),
-                rule: "malformed_output".to_owned(),
-                message: fault.to_owned(),
-            }),
+        judge::judge(self, call)
+    }
+}
+
+impl Call {
+    /// What rules, contracts and records call the tool.
+    pub fn tool(&self) -> String {
+        match (&self.kind, &self.namespace) {
+            (CallKind::Item(kind), _) => format!("type:{kind}"),
+            (_, Some(namespace)) if !namespace.is_empty() => format!("{namespace}.{}", self.name),
+            _ => self.name.clone(),
         }
     }
 }

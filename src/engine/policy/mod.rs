@@ -3,9 +3,13 @@
 //! `config/check.rs` builds these from TOML; a value that would make no sense cannot be
 //! expressed. Nothing here reads a file, a clock or the network.
 
+mod tools;
+
 use std::{num::NonZeroU64, sync::Arc};
 
 use super::money::Money;
+
+pub use self::tools::{Batch, Contract, Contracts, Effect, OnBlock, OnOffer, ToolRules};
 
 /// The rules one or more keys are bound to: one file in `policies_dir`.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,6 +21,7 @@ pub struct Policy {
     pub limits: RateLimits,
     pub budget: Budget,
     pub input: InputRules,
+    pub tools: Arc<ToolRules>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,6 +170,13 @@ pub enum Endpoint {
 
 impl Endpoint {
     pub const NAMES: &[(&'static str, Self)] = &[("chat", Self::Chat), ("models", Self::Models)];
+}
+
+impl Policy {
+    /// `id@version`, as records and answers name it.
+    pub fn label(&self) -> Arc<str> {
+        format!("{}@{}", self.id, self.version).into()
+    }
 }
 
 impl Budget {

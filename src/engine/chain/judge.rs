@@ -1,0 +1,113 @@
+//! Puts one call to the layers, and the calls in a wrapper each to all of them.
+
+use sha2::{Digest, Sha256};
+
+use super::{
+    Block, Call, CallGuard, Content, Finding, FindingKind, GuardOutcome, GuardResult, Judgement,
+    LAYERS, Layer, Proposal, canonical, clean_name, whole, wrapper,
+};
+
+pub(super) fn judge(guard: &CallGuard, call: &Call) -> Judgement {
+    let proposal = whole::read(call);
+    let inner = match wrapper::open(guard, &proposal) {
+        Ok(calls) => calls.iter().map(|call| judge_plain(guard, call)).collect(),
+        Err(fault) => {
+            let content = Err(fault);
+            return ask(
+                guard,
+                &Proposal {
+                    content,
+                    ..proposal
+                },
+                Vec::new(),
+            );
+        }
+    };
+    ask(guard, &proposal, inner)
+}
+
+/// A call in a wrapper: no wrapper itself, which `wrapper::open` sees to.
+fn judge_plain(guard: &CallGuard, call: &Call) -> Judgement {
+    ask(guard, &whole::read(call), Vec::new())
+}
+
+fn ask(guard: &CallGuard, proposal: &Proposal<'_>, inner: Vec<Judgement>) -> Judgement {
+    let mut results = Vec::with_capacity(LAYERS.len());
+    let mut blocked = None;
+    for layer in LAYERS {
+        blocked = ask_layer(guard, layer, proposal, &mut results);
+        if blocked.is_some() {
+            break;
+        }
+    }
+    let blocked = blocked.or_else(|| inner.iter().find_map(|inner| inner.blocked.clone()));
+    Judgement {
+        tool: proposal.tool.clone(),
+        results,
+        arguments: whole::to_send(proposal),
+        digest: digest(proposal),
+        blocked,
+        inner,
+    }
+}
+
+/// Notes what the layer says; the block, if it says no.
+fn ask_layer(
+    guard: &CallGuard,
+    layer: &Layer,
+    proposal: &Proposal<'_>,
+    results: &mut Vec<GuardResult>,
+) -> Option<Block> {
+    let code = layer.code;
+    let mut note = |outcome, rule: &str| {
+        results.push(GuardResult {
+            code,
+            outcome,
+            rule: rule.to_owned(),
+        });
+    };
+    for Finding {
+        rule,
+        message,
+        kind,
+    } in (layer.ask)(guard, proposal)
+    {
+        let observed = match kind {
+            FindingKind::No => guard.rules.observes(code),
+            FindingKind::Observed => true,
+            FindingKind::Unavailable => false,
+        };
+        if observed {
+            note(GuardOutcome::Warn, &rule);
+            continue;
+        }
+        note(GuardOutcome::Blocked, &rule);
+        let unavailable = kind == FindingKind::Unavailable;
+        return Some(Block {
+            code: if unavailable { UNAVAILABLE } else { code },
+            tool: clean_name(&proposal.tool),
+            rule,
+            message,
+        });
+    }
+    if !results.iter().any(|result| result.code == code) {
+        results.push(GuardResult {
+            code,
+            outcome: GuardOutcome::Passed,
+            rule: code.to_owned(),
+        });
+    }
+    None
+}
+
+/// What identifies the arguments in records, in loops and in approvals.
+fn digest(proposal: &Proposal<'_>) -> String {
+    let digest = match &proposal.content {
+        Ok(Content::Json(json)) => Sha256::digest(canonical(json)),
+        Ok(Content::Text) | Err(_) => Sha256::digest(&proposal.call.arguments),
+    };
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A layer could not decide.
+const UNAVAILABLE: &str = "guard_unavailable";

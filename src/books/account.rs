@@ -1,6 +1,9 @@
 //! One account as this process sees it: its lease, what is not written down yet, and what the
 //! store last said.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},

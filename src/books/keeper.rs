@@ -79,6 +79,8 @@ pub async fn run(
         }
         if pending.closing {
             pending.changed.extend(shared.all_accounts());
+            // A slice that is granted now would be given back by nobody.
+            pending.asks.clear();
         }
         let closing = pending.closing;
         let waiting = std::mem::take(&mut pending.waiting);

@@ -4,6 +4,8 @@
 mod account;
 mod keeper;
 mod purse;
+#[cfg(test)]
+mod tests;
 
 use std::{
     sync::{

@@ -43,19 +43,24 @@ async fn read(database: &Path, kind: &str) -> sqlx::Result<Vec<Value>> {
         .collect())
 }
 
-/// What the store counts as used of an account over all its periods.
-pub async fn spent(database: &Path, account: &str) -> usize {
+/// What the store counts as used and as held of an account over all its periods.
+pub async fn spent_and_reserved(database: &Path, account: &str) -> (usize, usize) {
     let options = SqliteConnectOptions::new()
         .filename(database)
         .read_only(true);
     let mut connection = sqlx::SqliteConnection::connect_with(&options)
         .await
         .unwrap();
-    let row = sqlx::query("SELECT COALESCE(SUM(amount), 0) AS used FROM spent WHERE account = ?")
-        .bind(account)
-        .fetch_one(&mut connection)
-        .await
-        .unwrap();
+    let row = sqlx::query(
+        "SELECT (SELECT COALESCE(SUM(amount), 0) FROM spent WHERE account = ?1) AS used,
+                (SELECT COALESCE(SUM(amount), 0) FROM leases WHERE account = ?1) AS held",
+    )
+    .bind(account)
+    .fetch_one(&mut connection)
+    .await
+    .unwrap();
     connection.close().await.unwrap();
-    usize::try_from(row.get::<i64, _>("used")).unwrap()
+    ["used", "held"]
+        .map(|name| usize::try_from(row.get::<i64, _>(name)).unwrap())
+        .into()
 }

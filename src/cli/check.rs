@@ -62,7 +62,7 @@ fn summary(config: &Config) {
     keys.sort_by(|a, b| a.name.cmp(&b.name));
     for key in keys {
         let policy = match &key.policy {
-            Binding::To(policy) => format!("{}@{}", policy.id, policy.version),
+            Binding::To(policy) => policy.label.to_string(),
             Binding::Unusable(reason) => format!("cannot be used: {reason}"),
         };
         let disabled = if key.disabled { " (disabled)" } else { "" };

@@ -39,7 +39,7 @@ pub fn spend(file: &Path, as_json: bool) -> anyhow::Result<ExitCode> {
 async fn of_key(reader: &mut Reader, key: &Key, now_ms: i64) -> anyhow::Result<Value> {
     let (policy, limits) = match &key.policy {
         Binding::To(policy) => (
-            format!("{}@{}", policy.id, policy.version),
+            policy.label.to_string(),
             LimitSpec::of_key(&key.name, &policy.limits, &policy.budget),
         ),
         Binding::Unusable(reason) => (reason.to_string(), Vec::new()),

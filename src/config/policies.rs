@@ -150,6 +150,7 @@ fn policy(table: &mut Table<'_>, others: &Policies, providers: &Providers<'_>) -
         ));
     }
     Some(Policy {
+        label: format!("{id}@{version}").into(),
         id: id.into(),
         version,
         status: status?,

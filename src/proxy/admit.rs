@@ -216,7 +216,7 @@ fn subject(asked: &Asked<'_>, call: &ChatRequest) -> Subject {
     Subject {
         key: Some(Arc::clone(&asked.key.name)),
         tenant: Some(Arc::clone(&asked.key.tenant)),
-        policy: Some(format!("{}@{}", asked.policy.id, asked.policy.version).into()),
+        policy: Some(Arc::clone(&asked.policy.label)),
         requested_model: Some(call.model.as_str().into()),
     }
 }

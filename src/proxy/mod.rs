@@ -117,7 +117,7 @@ impl Worker {
         trail.of(key, live);
         let endpoint = route(&head.method, head.uri.path())?;
         let policy = policy_of(key)?;
-        trail.subject.policy = Some(format!("{}@{}", policy.id, policy.version).into());
+        trail.subject.policy = Some(Arc::clone(&policy.label));
         check_endpoint(key, &endpoint, head.uri.query())?;
         let id = match endpoint {
             Route::Chat => None,

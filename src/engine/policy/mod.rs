@@ -16,6 +16,8 @@ pub use self::tools::{Batch, Contract, Contracts, Effect, OnBlock, OnOffer, Tool
 pub struct Policy {
     pub id: Arc<str>,
     pub version: u32,
+    /// `id@version`, as records and answers name it.
+    pub label: Arc<str>,
     pub status: Status,
     pub models: ModelRules,
     pub limits: RateLimits,
@@ -170,13 +172,6 @@ pub enum Endpoint {
 
 impl Endpoint {
     pub const NAMES: &[(&'static str, Self)] = &[("chat", Self::Chat), ("models", Self::Models)];
-}
-
-impl Policy {
-    /// `id@version`, as records and answers name it.
-    pub fn label(&self) -> Arc<str> {
-        format!("{}@{}", self.id, self.version).into()
-    }
 }
 
 impl Budget {

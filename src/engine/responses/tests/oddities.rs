@@ -1,0 +1,3 @@
+//! One oddity a test.
+
+use super::*;

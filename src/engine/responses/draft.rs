@@ -144,13 +144,12 @@ impl Draft {
         }
     }
 
-    fn copies(&self) -> impl Iterator<Item = &Members> {
-        [&self.added, &self.done, &self.last].into_iter().flatten()
-    }
-
     fn check_identity(&self) -> Option<&'static str> {
         for member in IDENTITY {
-            let said = self.copies().filter_map(|item| item.text(member));
+            // Where a search begins, its call has an id that it does not keep.
+            let begun = self.added.iter().filter(|_| *member != "call_id");
+            let copies = begun.chain(&self.done).chain(&self.last);
+            let said = copies.filter_map(|item| item.text(member));
             let mut said: BTreeSet<String> = said.filter(|text| !text.is_empty()).collect();
             if *member == "name" {
                 let names = self.names.iter().filter(|name| !name.is_empty());

@@ -18,6 +18,9 @@ impl Seen {
             at = event.bytes.end;
             if !event.data.is_empty() {
                 let data = event.data(bytes);
+                if data.starts_with(b"[DONE]") {
+                    continue;
+                }
                 let value: Value = serde_json::from_slice(&data).unwrap();
                 let lines = String::from_utf8_lossy(&bytes[event.bytes]).into_owned();
                 if let Some(name) = lines.lines().find_map(|line| line.strip_prefix("event: ")) {

@@ -105,6 +105,10 @@ impl<'a> StreamEvent<'a> {
     pub fn read(data: &'a [u8]) -> Result<Self, Fault> {
         let unreadable = Fault("An event of the answer cannot be read.");
         let text = std::str::from_utf8(data).map_err(|_| unreadable)?;
+        // A list would be read as members in their order.
+        if !text.starts_with('{') {
+            return Err(unreadable);
+        }
         serde_json::from_str(text).map_err(|_| unreadable)
     }
 

@@ -37,8 +37,12 @@ impl<'a> ResponseObject<'a> {
     /// # Errors
     /// Not a response object, or one that may hold calls where none belong.
     pub fn read(text: &'a str) -> Result<Self, Fault> {
-        let object: Self =
-            serde_json::from_str(text).map_err(|_| Fault("The response object cannot be read."))?;
+        let unreadable = Fault("The response object cannot be read.");
+        // A list would be read as members in their order.
+        if !text.trim_ascii_start().starts_with('{') {
+            return Err(unreadable);
+        }
+        let object: Self = serde_json::from_str(text).map_err(|_| unreadable)?;
         let foreign = [object.tool_calls, object.function_call, object.choices];
         if foreign.iter().any(Option::is_some) {
             return Err(Fault("The response object holds calls of another API."));

@@ -3,6 +3,7 @@
 mod bodies;
 mod fixtures;
 mod oddities;
+mod random;
 mod reader;
 mod refusals;
 
@@ -11,7 +12,10 @@ use serde_json::{Value, json};
 
 use self::reader::Seen;
 use super::*;
-use crate::engine::chain::{Block, Call, Delivery, Judgement};
+use crate::engine::{
+    chain::{Block, Call, CallKind, Delivery, Judgement},
+    chat::Tally,
+};
 
 const DECISION: &str = "dec_0123456789abcdef";
 
@@ -38,6 +42,9 @@ fn rules(allows: Says, delivery: Delivery) -> Rules {
             None => Some("tool_not_allowlisted"),
         };
         Judgement {
+            tool: call.tool(),
+            digest: String::new(),
+            inner: Vec::new(),
             results: Vec::new(),
             arguments: call.arguments.clone(),
             blocked: code.map(|code| Block {

@@ -48,7 +48,9 @@ pub struct Permit {
     /// The cap that was sent, if it is lower than the client's.
     lowered_cap: Option<u64>,
     input_estimate: u64,
+    /// Judges the calls that the model proposes.
     call_guard: CallGuard,
+    /// How blocked calls are told.
     delivery: Delivery,
     reservation: Option<Reservation>,
     sent: bool,

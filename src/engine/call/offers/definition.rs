@@ -103,7 +103,7 @@ struct Entry<'a> {
 }
 
 /// What gives a tool its name, and the schema beside it.
-#[derive(Default, PartialEq, Eq)]
+#[derive(Default)]
 struct Named<'a> {
     name: Option<Cow<'a, str>>,
     schema: Option<Span>,
@@ -204,6 +204,11 @@ impl Entry<'_> {
 }
 
 impl<'a> Named<'a> {
+    /// Nothing but the same name once more, as some clients write it.
+    fn adds_nothing_to(&self, nested: &Named<'_>) -> bool {
+        self.schema.is_none() && (self.name.is_none() || self.name == nested.name)
+    }
+
     /// Takes a member if it is one of these.
     fn member(&mut self, cursor: &mut Cursor<'a>, name: &str) -> Result<bool, Fault> {
         if name == "name" {
@@ -292,10 +297,11 @@ fn client_tool(
     if more || other.is_some() {
         return Err(AMBIGUOUS.into());
     }
-    let tool = match (nested, entry.flat) {
-        (Some(nested), flat) if flat == Named::default() => nested,
-        (None, flat) => flat,
-        (Some(_), _) => {
+    let flat = entry.flat;
+    let tool = match nested {
+        None => flat,
+        Some(nested) if flat.adds_nothing_to(&nested) => nested,
+        Some(_) => {
             return Err("holds a name or a schema both inside and beside its function".into());
         }
     };
@@ -316,11 +322,7 @@ fn namespace(offers: &mut Offers, entry: Entry<'_>, first_tool: usize) -> Result
     }
     let name = entry.flat.name.ok_or("is a namespace without a name")?;
     for tool in offers.tools.iter_mut().skip(first_tool) {
-        let client = matches!(
-            tool.kind,
-            ToolKind::Function { .. } | ToolKind::Custom { .. }
-        );
-        if client {
+        if !tool.is_hosted() {
             tool.name = format!("{name}.{}", tool.name).into();
             tool.namespace += name.len() + 1;
         }

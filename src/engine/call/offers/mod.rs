@@ -32,8 +32,8 @@ use super::{
 };
 use crate::engine::chain::clean_name;
 
-/// Members of a request that are a hosted tool by themselves, whatever they hold; each is judged
-/// by its name with `type:` before it. A stored `prompt` can bring tools that we never see.
+/// Members of a request that are a hosted tool by themselves, whatever they hold, or that can
+/// bring tools which we never see, as a stored `prompt` does. Rules know them by `type_of`.
 pub const WHOLE: &[&str] = &[
     "web_search_options",
     "prompt",
@@ -54,6 +54,17 @@ pub const WHOLE: &[&str] = &[
     "additionalModelRequestFields",
     "extra_body",
 ];
+/// The type that stands for one of `WHOLE`: `type:web_search` for `web_search_options`.
+fn type_of(member: &'static str) -> &'static str {
+    match member {
+        "web_search_options" | "search_parameters" | "enable_search" => "web_search",
+        "dataSources" => "data_sources",
+        "cachedContent" => "cached_content",
+        "toolConfig" => "tool_config",
+        other => other,
+    }
+}
+
 /// Members of a message or an input item that carry tools.
 pub const CARRIERS: &[&str] = &[
     "tools",
@@ -125,6 +136,11 @@ impl Tool {
         self.name.get(..self.namespace.checked_sub(1)?)
     }
 
+    /// Brought by the provider, and not by the client that runs it.
+    pub fn is_hosted(&self) -> bool {
+        matches!(self.kind, ToolKind::Type | ToolKind::Server(_))
+    }
+
     /// Without its namespace: the name that a call has.
     pub fn bare(&self) -> &str {
         self.name.get(self.namespace..).unwrap_or_default()
@@ -154,7 +170,7 @@ impl Offers {
             return definition::list(self, &mut cursor, Holder::Member(name));
         }
         let list = self.open(Holder::Member(name));
-        self.add(format!("type:{name}"), ToolKind::Type, list, 0)?;
+        self.add(format!("type:{}", type_of(name)), ToolKind::Type, list, 0)?;
         self.close(list, value.clone(), vec![value]);
         Ok(())
     }
@@ -227,12 +243,8 @@ impl Offers {
     pub fn check(&self) -> Result<(), InvalidRequest> {
         let mut seen = HashSet::new();
         for tool in &self.tools {
-            let named = matches!(
-                tool.kind,
-                ToolKind::Function { .. } | ToolKind::Custom { .. }
-            );
             let member = self.member_of(tool);
-            if named
+            if !tool.is_hosted()
                 && let Some(member) = member
                 && !seen.insert(&*tool.name)
             {

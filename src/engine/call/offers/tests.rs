@@ -57,6 +57,10 @@ fn every_form_gives_the_name_that_rules_know() {
         (r#""tools":[{"function":{"name":"f"}}]"#, vec!["f"]),
         (r#""tools":[{"name":"f","input_schema":{}}]"#, vec!["f"]),
         (
+            r#""tools":[{"type":"function","name":"f","function":{"name":"f","parameters":{}}}]"#,
+            vec!["f"],
+        ),
+        (
             r#""tools":[{"type":null,"function":null,"name":"f"}]"#,
             vec!["f"],
         ),
@@ -137,10 +141,7 @@ fn every_form_gives_the_name_that_rules_know() {
             r#""tools":[{"type":"mcp","server_label":"d","connector_id":"connector_drive"}]"#,
             vec!["mcp:connector_drive"],
         ),
-        (
-            r#""web_search_options":{}"#,
-            vec!["type:web_search_options"],
-        ),
+        (r#""web_search_options":{}"#, vec!["type:web_search"]),
         (
             r#""prompt":{"id":"pmpt_1"},"tool\u005fconfig":{}"#,
             vec!["type:prompt", "type:tool_config"],

@@ -1,19 +1,21 @@
 //! May this key offer the tools that a request offers? Decided here is also what only the
 //! request can tell: tools that run at the provider are over before we see what they did.
 
-use std::{borrow::Cow, fmt::Write as _};
+#[cfg(test)]
+mod tests;
+mod words;
+
+use std::borrow::Cow;
 
 use crate::engine::{
     call::offers::{Asks, Companions, Offers, Patch, Server, Tool, ToolKind},
     chain::{Offered, clean_name},
-    policy::{Contracts, OnOffer, Pattern, ToolRules},
+    policy::{Contracts, OnOffer, ToolRules},
     record::OfferNotes,
 };
 
 pub const NOT_ALLOWLISTED: &str = "tool_not_allowlisted";
 pub const HOSTED_DENIED: &str = "hosted_tool_denied";
-/// How many names a message tells; the rest it counts.
-const TOLD: usize = 8;
 /// How many names of a kind a record holds.
 const NOTED: usize = 64;
 
@@ -59,21 +61,25 @@ pub fn judge(
         offers,
     };
     let mut gone = vec![false; offers.tools.len()];
+    let mut first = None;
     for (tool, gone) in offers.tools.iter().zip(gone.iter_mut()) {
         match bench.complaint(tool) {
             Some(found) if rules.observes(found.code()) => {
                 note(&mut admitted.notes.observed, &tool.name);
             }
-            Some(_) => *gone = true,
+            Some(found) => {
+                *gone = true;
+                first.get_or_insert(found);
+            }
             None => {}
         }
     }
-    if gone.contains(&true) {
+    if let Some(first) = first {
         if rules.on_offer == OnOffer::Refuse {
-            return Err(bench.refusal(&gone));
+            return Err(bench.refusal(&first, &gone));
         }
         admitted.patches = offers.strip(body, &mut gone, companions);
-        bench.check_choice(&gone)?;
+        bench.check_choice(&first, &gone)?;
     }
     for (tool, gone) in offers.tools.iter().zip(&gone) {
         if *gone {
@@ -92,41 +98,33 @@ struct Bench<'a> {
     offers: &'a Offers,
 }
 
-/// What speaks against a tool.
-enum Complaint {
-    /// The rule that says no to a tool that the client runs.
-    Client(&'static str),
-    /// The same for a type or a server.
-    Hosted(&'static str),
+/// A tool, and the rule that speaks against it.
+struct Complaint<'a> {
+    tool: &'a Tool,
+    rule: &'static str,
 }
 
-impl Complaint {
+impl Complaint<'_> {
     fn code(&self) -> &'static str {
-        match self {
-            Self::Client(_) => NOT_ALLOWLISTED,
-            Self::Hosted(_) => HOSTED_DENIED,
+        if self.tool.is_hosted() {
+            HOSTED_DENIED
+        } else {
+            NOT_ALLOWLISTED
         }
-    }
-
-    fn rule(&self) -> &'static str {
-        let (Self::Client(rule) | Self::Hosted(rule)) = self;
-        rule
     }
 }
 
-impl Bench<'_> {
-    fn complaint(&self, tool: &Tool) -> Option<Complaint> {
-        match &tool.kind {
-            ToolKind::Function { .. } | ToolKind::Custom { .. } => {
-                self.rule_against(&tool.name).map(Complaint::Client)
-            }
-            ToolKind::Type => self.rule_against(&tool.name).map(Complaint::Hosted),
-            ToolKind::Server(index) => {
-                let server = self.offers.servers.get(*index);
-                let rule = server.map_or(Some(ALLOW), |server| self.rule_against_server(server));
-                rule.map(Complaint::Hosted)
-            }
-        }
+impl<'a> Bench<'a> {
+    fn complaint(&self, tool: &'a Tool) -> Option<Complaint<'a>> {
+        let server = match tool.kind {
+            ToolKind::Server(index) => self.offers.servers.get(index),
+            _ => None,
+        };
+        let rule = match server {
+            Some(server) => self.rule_against_server(server),
+            None => self.rule_against(&tool.name),
+        };
+        rule.map(|rule| Complaint { tool, rule })
     }
 
     fn rule_against(&self, name: &str) -> Option<&'static str> {
@@ -144,8 +142,8 @@ impl Bench<'_> {
         let allows = |name: &str| self.rules.allows(self.contracts, name);
         let tools = server.tools.as_deref().unwrap_or_default();
         let full = |tool: &str| format!("{}/{tool}", server.name);
-        let denied = |tool: &Box<str>| denies(tool) || denies(&full(tool));
-        if denies(&server.name) || tools.iter().any(denied) {
+        let denied = |tool: &str| denies(tool) || denies(&full(tool));
+        if denies(&server.name) || tools.iter().any(|tool| denied(tool)) {
             return Some(DENY);
         }
         let each = !tools.is_empty() && tools.iter().all(|tool| allows(&full(tool)));
@@ -208,104 +206,24 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Names the first tool that is not allowed, and what is.
-    fn refusal(&self, gone: &[bool]) -> OfferDenied {
-        let refused = self
-            .offers
-            .tools
-            .iter()
-            .zip(gone)
-            .filter(|(_, gone)| **gone);
-        let names: Vec<&str> = refused.clone().map(|(tool, _)| &*tool.name).collect();
-        let first = refused.map(|(tool, _)| tool).next();
-        let complaint = first.and_then(|tool| self.complaint(tool));
-        let code = complaint.as_ref().map_or(NOT_ALLOWLISTED, Complaint::code);
-        let rule = complaint.as_ref().map_or(ALLOW, Complaint::rule);
-        let param = first.map_or("tools", |tool| self.offers.param_of(tool));
-        let name = names.first().copied().unwrap_or_default();
-        let mut message = match complaint {
-            Some(Complaint::Hosted(_)) => format!(
-                "The request offers {:?}, which runs at the provider, where Tallygate cannot \
-                 judge what it does; ",
-                clean_name(name)
-            ),
-            _ => format!("The request offers the tool {:?}; ", clean_name(name)),
-        };
-        let says = if rule == DENY {
-            "denies it"
-        } else {
-            "does not allow it"
-        };
-        let _ = write!(message, "this key's policy {says} ({rule}).");
-        if names.len() > 1 {
-            let others = names.get(1..).unwrap_or_default();
-            let _ = write!(
-                message,
-                " Nor may it offer {}.",
-                told(others.iter().map(|n| clean_name(n)))
-            );
-        }
-        let _ = write!(
-            message,
-            " {} Take it out of {param:?}, or ask the operator to allow {:?}.",
-            self.what_is_allowed(),
-            clean_name(name)
-        );
-        OfferDenied {
-            code,
-            rule,
-            message,
-            param,
-        }
-    }
-
-    fn what_is_allowed(&self) -> String {
-        match &self.rules.allow {
-            None => "Every function is allowed that tools.deny does not name; what runs at the \
-                     provider must be named in tools.allow."
-                .to_owned(),
-            Some(allow) if allow.is_empty() => "No tool is allowed.".to_owned(),
-            Some(allow) => format!("Allowed: {}.", told(allow.iter().map(pattern_text))),
-        }
-    }
-
     /// A choice that needs what was taken out cannot be kept, and without it the request means
     /// something else.
-    fn check_choice(&self, gone: &[bool]) -> Result<(), OfferDenied> {
+    fn check_choice(&self, first: &Complaint<'_>, gone: &[bool]) -> Result<(), OfferDenied> {
         let choice = &self.offers.choice;
-        let mut taken = self
-            .offers
-            .tools
-            .iter()
-            .zip(gone)
-            .filter(|(_, gone)| **gone);
-        let needed = taken.find(|(tool, _)| choice.names(tool, self.offers));
+        let tools = || self.offers.tools.iter().zip(gone);
+        let mut taken = tools().filter(|(_, gone)| **gone).map(|(tool, _)| tool);
+        let needed = taken.find(|tool| choice.names(tool, self.offers));
         let callable = |(tool, gone): (&Tool, &bool)| {
             !gone && matches!(self.offers.param_of(tool), "tools" | "functions")
         };
-        let nothing_left = choice.forces && !self.offers.tools.iter().zip(gone).any(callable);
-        let name = match needed {
-            Some((tool, _)) => &*tool.name,
-            None if nothing_left => self.offers.tools.first().map_or("", |tool| &*tool.name),
-            None => return Ok(()),
-        };
-        let hosted = name.starts_with("type:") || name.starts_with("mcp:");
-        let rule = self.rule_against(name).unwrap_or(ALLOW);
-        Err(OfferDenied {
-            code: if hosted {
-                HOSTED_DENIED
-            } else {
-                NOT_ALLOWLISTED
-            },
-            rule,
-            message: format!(
-                "The request's tool choice needs {:?}, which this key's policy does not let it \
-                 offer ({rule}). {} Choose another tool, or leave the choice to the model.",
-                clean_name(name),
-                self.what_is_allowed()
-            ),
-            param: choice.member.unwrap_or("tool_choice"),
-        })
+        let none_left = choice.forces && !tools().any(callable);
+        match needed.and_then(|tool| self.complaint(tool)) {
+            Some(complaint) => Err(self.choice_refusal(&complaint, true)),
+            // One that is allowed went with another in the same entry.
+            None if needed.is_some() => Err(self.choice_refusal(first, true)),
+            None if none_left => Err(self.choice_refusal(first, false)),
+            None => Ok(()),
+        }
     }
 }
 
@@ -318,20 +236,3 @@ fn note(names: &mut Vec<String>, name: &str) {
 
 const ALLOW: &str = "tools.allow";
 const DENY: &str = "tools.deny";
-
-fn pattern_text(pattern: &Pattern) -> String {
-    match pattern {
-        Pattern::Exact(name) => name.to_string(),
-        Pattern::Prefix(stem) => format!("{stem}*"),
-    }
-}
-
-/// The first names, and how many more there are.
-fn told(names: impl ExactSizeIterator<Item = String>) -> String {
-    let more = names.len().saturating_sub(TOLD);
-    let mut text = names.take(TOLD).collect::<Vec<_>>().join(", ");
-    if more > 0 {
-        let _ = write!(text, " and {more} more");
-    }
-    text
-}

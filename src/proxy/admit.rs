@@ -103,16 +103,19 @@ pub async fn admit(
         return Err(Rejection::PriceUnknown { model: call.model });
     }
     let reservation = reserve(books, purse, asked, &call, &target, body.len(), now_ms).await?;
-    Ok(permit(
-        books,
-        clock,
-        asked,
-        &call,
+    let granted = Granted {
         target,
-        body,
         tools,
         reservation,
-    ))
+    };
+    Ok(permit(books, clock, asked, &call, body, granted))
+}
+
+/// What the steps of admission have given.
+struct Granted {
+    target: Target,
+    tools: Admitted,
+    reservation: Reservation,
 }
 
 fn check_input(policy: &Policy, call: &ChatRequest) -> Result<(), Rejection> {
@@ -180,11 +183,14 @@ fn permit(
     clock: &Clock,
     asked: &Asked<'_>,
     call: &ChatRequest,
-    target: Target,
     body: &Bytes,
-    tools: Admitted,
-    reservation: Reservation,
+    granted: Granted,
 ) -> Permit {
+    let Granted {
+        target,
+        tools,
+        reservation,
+    } = granted;
     let cap = reservation.output_cap;
     let ask_usage = call.stream && target.provider.stream_usage;
     let insert_usage = ask_usage && call.include_usage != Some(true);
@@ -220,7 +226,7 @@ fn permit(
 
 fn call_guard(asked: &Asked<'_>, offered: Offered) -> CallGuard {
     CallGuard::new(
-        asked.policy.label(),
+        Arc::clone(&asked.policy.label),
         Arc::clone(&asked.policy.tools),
         Arc::default(),
         Arc::clone(&asked.key.tenant),

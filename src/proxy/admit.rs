@@ -17,11 +17,15 @@ use crate::{
     config::{ApiKey, CapMember, Provider},
     engine::{
         call::{ChatRequest, Edits},
+        chain::{CallGuard, Delivery, Offered},
         chat::Tally,
-        guard::input::{self, InputFault},
-        policy::{Budget, Key, Policy},
+        guard::{
+            input::{self, InputFault},
+            tool_offers::{self, Admitted},
+        },
+        policy::{Batch, Budget, Contracts, Key, OnBlock, Policy},
         pricing::Usage,
-        record::{Closing, Event, Opening, Outcome, Subject},
+        record::{Closing, Event, OfferNotes, Opening, Outcome, Subject},
         tokens,
     },
 };
@@ -44,6 +48,10 @@ pub struct Permit {
     /// The cap that was sent, if it is lower than the client's.
     lowered_cap: Option<u64>,
     input_estimate: u64,
+    /// Judges the calls that the model proposes.
+    call_guard: CallGuard,
+    /// How blocked calls are told.
+    delivery: Delivery,
     reservation: Option<Reservation>,
     sent: bool,
     started_ms: i64,
@@ -80,6 +88,9 @@ pub async fn admit(
     }
     let now_ms = clock.now_ms();
     let target = resolve(asked.live, asked.policy, &call.model, now_ms)?;
+    let contracts = Arc::<Contracts>::default();
+    let tools = tool_offers::judge(&asked.policy.tools, &contracts, &call.offers, body, &call)
+        .map_err(|denied| Rejection::ToolDenied(Box::new(denied)))?;
     if let ApiKey::Missing(_) = target.provider.api_key {
         let provider = target.provider.name.to_string();
         return Err(Rejection::ProviderUnavailable { provider });
@@ -92,15 +103,19 @@ pub async fn admit(
         return Err(Rejection::PriceUnknown { model: call.model });
     }
     let reservation = reserve(books, purse, asked, &call, &target, body.len(), now_ms).await?;
-    Ok(permit(
-        books,
-        clock,
-        asked,
-        &call,
+    let granted = Granted {
         target,
-        body,
+        tools,
         reservation,
-    ))
+    };
+    Ok(permit(books, clock, asked, &call, body, granted))
+}
+
+/// What the steps of admission have given.
+struct Granted {
+    target: Target,
+    tools: Admitted,
+    reservation: Reservation,
 }
 
 fn check_input(policy: &Policy, call: &ChatRequest) -> Result<(), Rejection> {
@@ -168,10 +183,14 @@ fn permit(
     clock: &Clock,
     asked: &Asked<'_>,
     call: &ChatRequest,
-    target: Target,
     body: &Bytes,
-    reservation: Reservation,
+    granted: Granted,
 ) -> Permit {
+    let Granted {
+        target,
+        tools,
+        reservation,
+    } = granted;
     let cap = reservation.output_cap;
     let ask_usage = call.stream && target.provider.stream_usage;
     let insert_usage = ask_usage && call.include_usage != Some(true);
@@ -179,6 +198,7 @@ fn permit(
         model: (*target.model != *call.model).then_some(&*target.model),
         include_usage: insert_usage,
         cap: cap.and_then(|cap| cap_edit(call, &target.provider, cap)),
+        tools: &tools.patches,
     };
     let sent = call.rewrite(body, &edits);
     let client_cap = call.cap.map(|(_, cap)| cap);
@@ -193,13 +213,33 @@ fn permit(
         hide_usage: insert_usage,
         lowered_cap: cap.filter(|cap| client_cap.is_some_and(|asked| *cap < asked)),
         input_estimate: tokens::estimate(call.content.bytes + call.tool_bytes()),
+        call_guard: call_guard(asked, tools.offered),
+        delivery: delivery(asked.policy, call),
         reservation: Some(reservation),
         sent: false,
         started_ms: asked.started_ms,
         target,
     };
-    permit.record_start(asked.policy, call, body, cap);
+    permit.record_start(asked.policy, call, body, cap, tools.notes);
     permit
+}
+
+fn call_guard(asked: &Asked<'_>, offered: Offered) -> CallGuard {
+    CallGuard::new(
+        Arc::clone(&asked.policy.label),
+        Arc::clone(&asked.policy.tools),
+        Arc::default(),
+        Arc::clone(&asked.key.tenant),
+        Arc::new(offered),
+    )
+}
+
+/// How a blocked call can be told to this client.
+fn delivery(policy: &Policy, call: &ChatRequest) -> Delivery {
+    Delivery {
+        as_error: policy.tools.on_block == OnBlock::Error || call.forces_structure(),
+        each: policy.tools.batch == Batch::Each,
+    }
 }
 
 /// The member in which the cap goes upstream; `None` if it stands there already.
@@ -245,6 +285,15 @@ impl Permit {
         self.hide_usage
     }
 
+    /// Judges the calls of the answer.
+    pub fn call_guard(&self) -> &CallGuard {
+        &self.call_guard
+    }
+
+    pub fn delivery(&self) -> Delivery {
+        self.delivery
+    }
+
     pub fn lowered_cap(&self) -> Option<u64> {
         self.lowered_cap
     }
@@ -254,7 +303,14 @@ impl Permit {
         self.sent = true;
     }
 
-    fn record_start(&self, policy: &Policy, call: &ChatRequest, body: &[u8], cap: Option<u64>) {
+    fn record_start(
+        &self,
+        policy: &Policy,
+        call: &ChatRequest,
+        body: &[u8],
+        cap: Option<u64>,
+        tools: OfferNotes,
+    ) {
         let reserved = self.reservation.as_ref();
         let sensitive = input::is_sensitive(&policy.input, &call.content);
         let opening = Opening {
@@ -267,6 +323,7 @@ impl Permit {
             output_cap: cap,
             body_sha256: hex::encode(Sha256::digest(body)),
             warnings: sensitive.then_some("input_sensitive").into_iter().collect(),
+            tools,
         };
         let event = Event::RequestStarted(Box::new(opening));
         self.books.record(Some(Arc::clone(&self.request_id)), event);

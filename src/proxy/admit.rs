@@ -18,14 +18,14 @@ use crate::{
     engine::{
         call::{ChatRequest, Edits},
         chain::{CallGuard, Delivery, Offered},
-        chat::Tally,
+        chat::{CallRules, Judged, Tally},
         guard::{
             input::{self, InputFault},
             tool_offers::{self, Admitted},
         },
         policy::{Batch, Budget, Contracts, Key, OnBlock, Policy},
         pricing::Usage,
-        record::{Closing, Event, OfferNotes, Opening, Outcome, Subject},
+        record::{Closing, Event, JudgedCall, OfferNotes, Opening, Outcome, Subject},
         tokens,
     },
 };
@@ -281,17 +281,31 @@ impl Permit {
         self.reply_seed
     }
 
+    /// How the calls of this request's answer are judged and told.
+    pub fn call_rules(&self) -> CallRules {
+        CallRules {
+            policy: Arc::clone(&self.call_guard.policy),
+            judge: Arc::new(self.call_guard.clone()),
+            delivery: self.delivery,
+            decision: self.decision(),
+        }
+    }
+
+    /// The id under which the answer's headers and the record name what was decided.
+    pub fn decision(&self) -> String {
+        let fresh = self.request_id.trim_start_matches("req_");
+        format!("dec_{fresh}")
+    }
+
+    /// Writes down what became of a call: its names, codes and digest, never its arguments.
+    pub fn record_call(&self, judged: &Judged) {
+        let call = JudgedCall::of(&self.subject, &judged.judgement);
+        let event = Event::CallJudged(Box::new(call));
+        self.books.record(Some(Arc::clone(&self.request_id)), event);
+    }
+
     pub fn hides_usage(&self) -> bool {
         self.hide_usage
-    }
-
-    /// Judges the calls of the answer.
-    pub fn call_guard(&self) -> &CallGuard {
-        &self.call_guard
-    }
-
-    pub fn delivery(&self) -> Delivery {
-        self.delivery
     }
 
     pub fn lowered_cap(&self) -> Option<u64> {

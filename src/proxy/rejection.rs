@@ -11,7 +11,10 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     books::{Refusal, Shortfall},
-    engine::guard::tool_offers::OfferDenied,
+    engine::{
+        chain::{Block, guard_object, notice},
+        guard::tool_offers::OfferDenied,
+    },
 };
 
 /// Tells an SDK whether sending the same request again can help.
@@ -80,6 +83,10 @@ pub enum Rejection {
     /// The credential of this provider was not found when we started.
     ProviderUnavailable {
         provider: String,
+    },
+    /// The model proposed calls that may not pass, and the answer for that is an error.
+    CallsBlocked {
+        blocks: Vec<Block>,
     },
     /// What the provider answered with, made OpenAI-shaped. Its message is passed on.
     Upstream(Box<UpstreamFault>),
@@ -190,14 +197,19 @@ impl Rejection {
                 headers: headers.clone(),
             };
         }
-        let shape = self.shape();
+        let mut shape = self.shape();
+        let mut guard = self.guard(shape.code, source);
+        if let Self::CallsBlocked { blocks } = self {
+            shape.message = notice(blocks, source.decision);
+            guard = guard_object(blocks, source.policy.unwrap_or_default(), source.decision);
+        }
         let error = json!({
             "message": shape.message,
             "type": shape.kind,
             "param": shape.param,
             "code": shape.code,
         });
-        let body = json!({ "error": error, "guard": self.guard(shape.code, source) });
+        let body = json!({ "error": error, "guard": guard });
         Told {
             status: shape.status,
             code: shape.code,
@@ -428,6 +440,13 @@ impl Rejection {
                 SERVER,
                 "provider_unavailable",
                 format!("Tallygate has no credential for the provider \"{provider}\"."),
+            )
+            .no_retry(),
+            Self::CallsBlocked { .. } => Shape::new(
+                S::FORBIDDEN,
+                PERMISSION,
+                "tool_call_blocked",
+                "A tool call is blocked.",
             )
             .no_retry(),
             Self::Upstream(fault) => upstream_shape(fault),

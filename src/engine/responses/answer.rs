@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::{
     Fault,
-    court::{Court, Rules},
+    court::Court,
     draft::{Draft, Proposal},
     event::StreamEvent,
     item::{Item, Role},
@@ -15,7 +15,11 @@ use super::{
     slots::{Slots, State},
     writer::{Source, Writer, message_item},
 };
-use crate::engine::{chain::Block, chat::Tally, sse::Event};
+use crate::engine::{
+    chain::Block,
+    chat::{CallRules, Tally},
+    sse::Event,
+};
 
 pub struct Answer {
     pub court: Court,
@@ -28,7 +32,7 @@ pub struct Answer {
 type Heard = BTreeMap<usize, Result<Proposal, Block>>;
 
 impl Answer {
-    pub fn new(rules: Rules) -> Self {
+    pub fn new(rules: CallRules) -> Self {
         Self {
             court: Court::new(rules),
             writer: Writer::default(),
@@ -168,6 +172,7 @@ impl Answer {
             (State::Withheld(draft), Some(verdict)) => match verdict {
                 Ok(proposal) if self.court.lets_siblings_go() => {
                     let index = self.writer.call(&proposal, out);
+                    self.court.deliver(proposal.judged);
                     State::Released(index, Box::new((proposal, *draft)))
                 }
                 Ok(_) => return self.words(None, out),
@@ -187,11 +192,24 @@ impl Answer {
         };
     }
 
+    /// The answer broke off: what was withheld is nobody's.
+    pub fn abandon(&mut self) {
+        for slot in &mut self.slots.0 {
+            if let State::Withheld(draft) = &slot.state {
+                self.court.abandon(draft);
+                slot.state = State::Gone;
+            }
+        }
+    }
+
     /// The same for an answer that failed: its calls are nobody's.
     fn forget(&mut self, at: usize, out: &mut Vec<Bytes>) {
         if let Some(slot) = self.slots.0.get_mut(at)
             && matches!(slot.state, State::Withheld(_) | State::Blocked(_))
         {
+            if let State::Withheld(draft) = &slot.state {
+                self.court.abandon(draft);
+            }
             slot.state = State::Gone;
         }
         self.tell(at, &mut Heard::new(), out);

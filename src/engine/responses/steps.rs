@@ -48,7 +48,7 @@ impl ResponsesStream {
     fn withhold(&mut self, data: &[u8]) -> Result<Fate, Fault> {
         self.answer.writer.skip();
         self.withheld += data.len();
-        if self.withheld > self.largest() {
+        if self.withheld > self.most_withheld {
             return Err(Fault("The calls of the answer are too large to be judged."));
         }
         Ok(Fate::Drop)
@@ -232,7 +232,7 @@ impl ResponsesStream {
         let error = object.error.map(|error| shaped(error.get()));
         let mut out = Vec::new();
         let output = self.answer.settle(&object, &mut self.tally, &mut out)?;
-        self.tally.tool_calls = self.judged().len() as u64;
+        self.count_calls();
         if self.answer.court.refuses() {
             return Ok(self.refuse());
         }

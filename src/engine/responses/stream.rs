@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use super::{
     Fault,
     answer::Answer,
-    court::{Judged, Rules},
     event::StreamEvent,
     object::{ResponseObject, failed},
     writer::Source,
 };
 use crate::engine::{
-    chat::Tally,
+    chain::Block,
+    chat::{Judged, StreamRules, Tally},
     sse::{self, Event},
 };
 
@@ -20,6 +20,8 @@ use crate::engine::{
 pub struct ResponsesStream {
     pub(super) answer: Answer,
     pub(super) tally: Tally,
+    largest_event: usize,
+    pub(super) most_withheld: usize,
     /// The beginning of an event whose end has not come.
     rest: BytesMut,
     begun: bool,
@@ -45,9 +47,17 @@ pub(super) enum Fate {
 }
 
 impl ResponsesStream {
-    pub fn new(rules: Rules) -> Self {
+    pub fn new(rules: StreamRules) -> Self {
+        let StreamRules {
+            largest_event,
+            most_withheld,
+            calls,
+            ..
+        } = rules;
         Self {
-            answer: Answer::new(rules),
+            largest_event,
+            most_withheld,
+            answer: Answer::new(calls),
             tally: Tally::default(),
             rest: BytesMut::new(),
             begun: false,
@@ -64,9 +74,36 @@ impl ResponsesStream {
         &self.tally
     }
 
-    /// What was said of each call so far.
-    pub fn judged(&self) -> &[Judged] {
-        &self.answer.court.judged
+    /// The calls judged since this was asked last.
+    pub fn take_judged(&mut self) -> Vec<Judged> {
+        std::mem::take(&mut self.answer.court.judged)
+    }
+
+    /// The calls that are blocked, if that is told as an error.
+    pub fn refused(&self) -> &[Block] {
+        match self.answer.court.refuses() {
+            true => &self.answer.court.blocks,
+            false => &[],
+        }
+    }
+
+    /// Whether something waits for its verdict.
+    pub fn is_withholding(&self) -> bool {
+        !self.over && self.answer.slots.withhold()
+    }
+
+    /// Lets out what waits for the first text: the status is settled.
+    pub fn speak(&mut self, out: &mut Vec<Bytes>) {
+        self.said = true;
+        self.sent |= !self.prelude.is_empty();
+        out.append(&mut self.prelude);
+    }
+
+    /// Something harmless for a client that has to wait for a verdict.
+    pub fn keep_alive(&mut self, out: &mut Vec<Bytes>) {
+        if self.sent {
+            out.push(Bytes::from_static(b": waiting\n\n"));
+        }
     }
 
     /// The id that the provider gave the answer.
@@ -112,7 +149,7 @@ impl ResponsesStream {
         }
         self.push(bytes.slice(passed), out);
         let left = bytes.slice(at..);
-        if left.len() > self.largest() {
+        if left.len() > self.largest_event {
             let end = self.fail("malformed_output", TOO_LARGE);
             self.apply(end, Bytes::new(), out);
             return;
@@ -131,10 +168,6 @@ impl ResponsesStream {
             let end = self.fail(code, message);
             self.apply(end, Bytes::new(), out);
         }
-    }
-
-    pub(super) fn largest(&self) -> usize {
-        self.answer.court.rules.largest_event
     }
 
     fn whole(&mut self, piece: Bytes) -> Bytes {
@@ -182,7 +215,7 @@ impl ResponsesStream {
         };
         if self.waits() {
             self.withheld += pieces.iter().map(Bytes::len).sum::<usize>();
-            self.said = self.withheld > self.largest();
+            self.said = self.withheld > self.most_withheld;
             self.prelude.extend(pieces);
         } else {
             pieces.into_iter().for_each(|piece| self.push(piece, out));
@@ -203,7 +236,7 @@ impl ResponsesStream {
         if data.is_empty() || data.starts_with(b"[DONE]") {
             return Fate::Drop;
         }
-        if data.len() > self.largest() {
+        if data.len() > self.largest_event {
             return self.fail("malformed_output", TOO_LARGE);
         }
         let source = Source { bytes, event, data };
@@ -211,10 +244,16 @@ impl ResponsesStream {
         read.unwrap_or_else(|Fault(why)| self.fail("malformed_output", why))
     }
 
-    /// Blocked calls told as an error.
+    /// Blocked calls told as an error; while nothing was sent, whoever asks for `refused` does.
     pub(super) fn refuse(&mut self) -> Fate {
         let error = self.answer.court.error();
-        self.fail_with(error)
+        let told = self.told(&error);
+        self.count_calls();
+        Fate::End(if self.sent { vec![told] } else { Vec::new() })
+    }
+
+    pub(super) fn count_calls(&mut self) {
+        self.tally.tool_calls = self.answer.court.heard;
     }
 
     pub(super) fn fail(&mut self, code: &str, message: &str) -> Fate {
@@ -222,12 +261,17 @@ impl ResponsesStream {
     }
 
     pub(super) fn fail_with(&mut self, error: Value) -> Fate {
-        let response = failed(self.object.as_deref(), &error);
-        let guard = self.answer.court.guard();
-        let told = self.answer.writer.failure(&error, &response, &guard);
-        self.tally.tool_calls = self.judged().len() as u64;
+        let told = self.told(&error);
+        self.answer.abandon();
+        self.count_calls();
         self.tally.error = Some(error);
         Fate::End(vec![told])
+    }
+
+    fn told(&mut self, error: &Value) -> Bytes {
+        let response = failed(self.object.as_deref(), error);
+        let guard = self.answer.court.guard();
+        self.answer.writer.failure(error, &response, &guard)
     }
 }
 

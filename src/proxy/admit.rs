@@ -17,11 +17,12 @@ use crate::{
     config::{ApiKey, CapMember, Provider},
     engine::{
         call::{ChatRequest, Edits},
-        chat::Tally,
+        chain::{CallGuard, Delivery},
+        chat::{CallRules, Judged, Tally},
         guard::input::{self, InputFault},
         policy::{Budget, Key, Policy},
         pricing::Usage,
-        record::{Closing, Event, Opening, Outcome, Subject},
+        record::{Closing, Event, JudgedCall, Opening, Outcome, Subject},
         tokens,
     },
 };
@@ -44,6 +45,10 @@ pub struct Permit {
     /// The cap that was sent, if it is lower than the client's.
     lowered_cap: Option<u64>,
     input_estimate: u64,
+    /// Judges the calls that the model proposes.
+    call_guard: CallGuard,
+    /// How blocked calls are told.
+    delivery: Delivery,
     reservation: Option<Reservation>,
     sent: bool,
     started_ms: i64,
@@ -193,6 +198,8 @@ fn permit(
         hide_usage: insert_usage,
         lowered_cap: cap.filter(|cap| client_cap.is_some_and(|asked| *cap < asked)),
         input_estimate: tokens::estimate(call.content.bytes + call.tool_bytes()),
+        call_guard: call_guard(asked),
+        delivery: Delivery::default(),
         reservation: Some(reservation),
         sent: false,
         started_ms: asked.started_ms,
@@ -210,6 +217,16 @@ fn cap_edit<'a>(call: &ChatRequest, provider: &Provider, cap: u64) -> Option<(&'
         _ => "max_completion_tokens",
     };
     (call.cap != Some((member, cap)) || call.several_caps()).then_some((member, cap))
+}
+
+fn call_guard(asked: &Asked<'_>) -> CallGuard {
+    CallGuard::new(
+        Arc::clone(&asked.policy.label),
+        Arc::clone(&asked.policy.tools),
+        Arc::default(),
+        Arc::clone(&asked.key.tenant),
+        Arc::default(),
+    )
 }
 
 fn subject(asked: &Asked<'_>, call: &ChatRequest) -> Subject {
@@ -239,6 +256,29 @@ impl Permit {
     /// Makes the ids of an answer of our own.
     pub fn reply_seed(&self) -> u128 {
         self.reply_seed
+    }
+
+    /// How the calls of this request's answer are judged and told.
+    pub fn call_rules(&self) -> CallRules {
+        CallRules {
+            policy: Arc::clone(&self.call_guard.policy),
+            judge: Arc::new(self.call_guard.clone()),
+            delivery: self.delivery,
+            decision: self.decision(),
+        }
+    }
+
+    /// The id under which the answer's headers and the record name what was decided.
+    pub fn decision(&self) -> String {
+        let fresh = self.request_id.trim_start_matches("req_");
+        format!("dec_{fresh}")
+    }
+
+    /// Writes down what became of a call: its names, codes and digest, never its arguments.
+    pub fn record_call(&self, judged: &Judged) {
+        let call = JudgedCall::of(&self.subject, &judged.judgement);
+        let event = Event::CallJudged(Box::new(call));
+        self.books.record(Some(Arc::clone(&self.request_id)), event);
     }
 
     pub fn hides_usage(&self) -> bool {

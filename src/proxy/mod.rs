@@ -180,8 +180,11 @@ impl Worker {
             decision: &trail.decision,
             policy,
         });
-        // What a provider answered stands in the record of its settlement.
-        if !matches!(rejection, Rejection::Upstream(_)) {
+        // What became of an answer stands in the record of its settlement.
+        if !matches!(
+            rejection,
+            Rejection::Upstream(_) | Rejection::CallsBlocked { .. }
+        ) {
             let refused = Refused {
                 subject: trail.subject.clone(),
                 code: told.code,

@@ -9,7 +9,10 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
 
-use crate::books::{Refusal, Shortfall};
+use crate::{
+    books::{Refusal, Shortfall},
+    engine::chain::{Block, guard_object, notice},
+};
 
 /// Tells an SDK whether sending the same request again can help.
 pub const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
@@ -76,6 +79,10 @@ pub enum Rejection {
     /// The credential of this provider was not found when we started.
     ProviderUnavailable {
         provider: String,
+    },
+    /// The model proposed calls that may not pass, and the answer for that is an error.
+    CallsBlocked {
+        blocks: Vec<Block>,
     },
     /// What the provider answered with, made OpenAI-shaped. Its message is passed on.
     Upstream(Box<UpstreamFault>),
@@ -185,14 +192,19 @@ impl Rejection {
                 headers: headers.clone(),
             };
         }
-        let shape = self.shape();
+        let mut shape = self.shape();
+        let mut guard = self.guard(shape.code, source);
+        if let Self::CallsBlocked { blocks } = self {
+            shape.message = notice(blocks, source.decision);
+            guard = guard_object(blocks, source.policy.unwrap_or_default(), source.decision);
+        }
         let error = json!({
             "message": shape.message,
             "type": shape.kind,
             "param": shape.param,
             "code": shape.code,
         });
-        let body = json!({ "error": error, "guard": self.guard(shape.code, source) });
+        let body = json!({ "error": error, "guard": guard });
         Told {
             status: shape.status,
             code: shape.code,
@@ -412,6 +424,13 @@ impl Rejection {
                 SERVER,
                 "provider_unavailable",
                 format!("Tallygate has no credential for the provider \"{provider}\"."),
+            )
+            .no_retry(),
+            Self::CallsBlocked { .. } => Shape::new(
+                S::FORBIDDEN,
+                PERMISSION,
+                "tool_call_blocked",
+                "A tool call is blocked.",
             )
             .no_retry(),
             Self::Upstream(fault) => upstream_shape(fault),

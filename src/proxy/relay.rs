@@ -23,7 +23,7 @@ use super::{
     upstream::{Reply, ReplyBody},
 };
 use crate::engine::{
-    chat::{ChatStream, Chunk, StreamRules, Tally, shaped},
+    chat::{self, Answer, ChatStream, StreamRules, Tally, shaped},
     record::Outcome,
 };
 
@@ -33,6 +33,15 @@ const LARGEST_BODY: usize = 64 << 20;
 const LARGEST_ERROR: usize = 1 << 20;
 /// One event of a stream. Bytes.
 const LARGEST_EVENT: usize = 16 << 20;
+/// Calls of one stream, with what waits beside them. Bytes.
+const MOST_WITHHELD: usize = 16 << 20;
+/// Calls that are not whole by then never will be.
+const LONGEST_WITHHELD: Duration = Duration::from_mins(10);
+/// A client that hears nothing for longer may take the connection for dead.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// So long an answer may keep its status open, since clients wait longer for headers.
+const STATUS_WITHIN: Duration = Duration::from_secs(50);
+
 /// So much is written together at most.
 const LARGEST_WRITE: usize = 64 << 10;
 
@@ -65,7 +74,10 @@ pub struct Relay {
     /// What may leave.
     ready: Vec<Bytes>,
     idle: Duration,
+    begun: Instant,
     last_piece: Instant,
+    last_sent: Instant,
+    withheld_since: Option<Instant>,
     alarm: Pin<Box<Sleep>>,
     /// How often in a row nothing more was there.
     looks: u8,
@@ -102,20 +114,27 @@ async fn whole(mut permit: Permit, mut reply: Reply) -> Result<Response<Body>, R
             return Err(fault.of(provider, idle).into());
         }
     };
-    let mut tally = Tally::default();
-    let Ok(chunk) = Chunk::read(&body) else {
-        permit.close(&tally, Outcome::UpstreamFailed, 502);
+    let Ok(answer) = Answer::read(&body, &permit.call_rules()) else {
+        permit.close(&Tally::default(), Outcome::UpstreamFailed, 502);
         return Err(UpstreamFault::Broken { provider }.into());
     };
-    tally.add(&chunk);
-    if let Some(error) = chunk.error() {
-        permit.close(&tally, Outcome::UpstreamError, 502);
-        return Err(answered(
-            StatusCode::BAD_GATEWAY,
-            shaped(error.get()),
-            HeaderMap::new(),
-        ));
-    }
+    let Answer {
+        body,
+        tally,
+        judged,
+    } = answer;
+    judged.iter().for_each(|one| permit.record_call(one));
+    let body = match body {
+        chat::Body::Send(body) => body,
+        chat::Body::Error(error) => {
+            permit.close(&tally, Outcome::UpstreamError, 502);
+            return Err(answered(StatusCode::BAD_GATEWAY, error, HeaderMap::new()));
+        }
+        chat::Body::Refused(blocks) => {
+            permit.close(&tally, Outcome::Completed, 403);
+            return Err(Rejection::CallsBlocked { blocks });
+        }
+    };
     permit.close(&tally, Outcome::Completed, 200);
     let mut response = Response::new(Body::whole(body));
     keep(&reply.headers, response.headers_mut(), KEPT);
@@ -131,15 +150,21 @@ async fn stream(permit: Permit, reply: Reply) -> Result<Response<Body>, Rejectio
     let rules = StreamRules {
         hide_usage: permit.hides_usage(),
         largest_event: LARGEST_EVENT,
+        most_withheld: MOST_WITHHELD,
+        calls: permit.call_rules(),
     };
+    let now = Instant::now();
     let mut relay = Relay {
         permit,
         source: reply.body,
         chat: ChatStream::new(rules),
         ready: Vec::new(),
         idle,
-        last_piece: Instant::now(),
-        alarm: Box::pin(tokio::time::sleep(idle)),
+        begun: now,
+        last_piece: now,
+        last_sent: now,
+        withheld_since: None,
+        alarm: Box::pin(tokio::time::sleep(idle.min(KEEP_ALIVE))),
         looks: 0,
         outcome: Outcome::Completed,
     };
@@ -178,12 +203,16 @@ impl Relay {
                 self.last_piece = Instant::now();
                 self.looks = 0;
                 self.chat.feed(piece, &mut self.ready);
+                self.mind_the_wait(self.last_piece);
             }
             Poll::Ready(end) => {
                 let cut = end.is_some();
                 self.chat.end(cut, &mut self.ready);
             }
             Poll::Pending => return self.poll_alarm(cx),
+        }
+        for judged in self.chat.take_judged() {
+            self.permit.record_call(&judged);
         }
         Poll::Ready(())
     }
@@ -192,20 +221,54 @@ impl Relay {
     fn poll_alarm(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             std::task::ready!(self.alarm.as_mut().poll(cx));
+            let now = Instant::now();
             let due = self.last_piece + self.idle;
-            if due <= Instant::now() {
+            if due <= now {
                 self.outcome = Outcome::UpstreamFailed;
                 let words = format!("The provider sent nothing for {:?}.", self.idle);
                 self.chat.stop("upstream_timeout", &words, &mut self.ready);
                 return Poll::Ready(());
             }
-            self.alarm.as_mut().reset(due);
+            self.alarm.as_mut().reset(due.min(now + KEEP_ALIVE));
+            self.mind_the_wait(now);
+            if !self.ready.is_empty() || self.chat.is_over() {
+                return Poll::Ready(());
+            }
+        }
+    }
+
+    /// While something is withheld, the client hears of it now and then, and not for ever.
+    fn mind_the_wait(&mut self, now: Instant) {
+        if !self.ready.is_empty() {
+            self.last_sent = now;
+        }
+        if !self.chat.has_sent() && now >= self.begun + STATUS_WITHIN {
+            self.chat.speak(&mut self.ready);
+        }
+        if !self.chat.is_withholding() {
+            self.withheld_since = None;
+            return;
+        }
+        let since = *self.withheld_since.get_or_insert(now);
+        if now >= since + LONGEST_WITHHELD {
+            let words = "The provider did not finish a tool call in time.";
+            self.chat.stop("malformed_output", words, &mut self.ready);
+        } else if now >= self.last_sent + KEEP_ALIVE {
+            self.last_sent = now;
+            self.chat.keep_alive(&mut self.ready);
         }
     }
 
     /// The stream failed before anything of it was sent.
     fn give_up(&mut self) -> Rejection {
         let tally = self.chat.tally().clone();
+        let blocks = self.chat.refused();
+        if !blocks.is_empty() {
+            self.permit.close(&tally, Outcome::Completed, 403);
+            return Rejection::CallsBlocked {
+                blocks: blocks.to_vec(),
+            };
+        }
         self.permit.close(&tally, Outcome::UpstreamError, 502);
         let provider = self.permit.provider().name.to_string();
         match tally.error {

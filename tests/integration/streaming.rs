@@ -195,7 +195,6 @@ async fn an_answer_that_breaks_off_ends_in_an_error_and_no_done() {
     }
 }
 
-#[ignore = "calls pass through unjudged in this version"]
 #[tokio::test]
 async fn half_a_call_is_never_delivered() {
     let call = |function: Value| {

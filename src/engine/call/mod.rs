@@ -133,7 +133,7 @@ fn invalid(message: impl Into<String>, param: Option<&str>) -> InvalidRequest {
 }
 
 /// How deep brackets nest outside strings. Iterative: depth cannot overflow our stack.
-fn depth(body: &[u8]) -> usize {
+pub(super) fn depth(body: &[u8]) -> usize {
     let (mut depth, mut deepest, mut at) = (0_usize, 0_usize, 0_usize);
     while let Some(&byte) = body.get(at) {
         match byte {

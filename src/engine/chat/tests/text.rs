@@ -1,14 +1,13 @@
+//! Text streams: bytes, usage, endings.
+
+use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::*;
+use super::support::{DONE, rules};
+use crate::engine::chat::{ChatStream, StreamRules, Tally, shaped};
 
-const RULES: StreamRules = StreamRules {
-    hide_usage: false,
-    largest_event: 1 << 20,
-};
-
-fn run(rules: StreamRules, stream: &[u8], cut_at: &[usize], broken: bool) -> (Vec<u8>, Tally) {
-    let mut chat = ChatStream::new(rules);
+fn run(rules: &StreamRules, stream: &[u8], cut_at: &[usize], broken: bool) -> (Vec<u8>, Tally) {
+    let mut chat = ChatStream::new(rules.clone());
     let mut out = Vec::new();
     let mut from = 0;
     for to in cut_at.iter().copied().chain([stream.len()]) {
@@ -29,7 +28,7 @@ const TEXT: &str = concat!(
 
 #[test]
 fn a_stream_that_nothing_changes_leaves_as_the_bytes_that_came() {
-    let mut chat = ChatStream::new(RULES);
+    let mut chat = ChatStream::new(rules());
     let piece = Bytes::from_static(TEXT.as_bytes());
     let mut out = Vec::new();
     chat.feed(piece.clone(), &mut out);
@@ -42,9 +41,9 @@ fn a_stream_that_nothing_changes_leaves_as_the_bytes_that_came() {
 fn usage_that_only_we_asked_for_stays_here() {
     let rules = StreamRules {
         hide_usage: true,
-        ..RULES
+        ..rules()
     };
-    let (out, tally) = run(rules, TEXT.as_bytes(), &[], false);
+    let (out, tally) = run(&rules, TEXT.as_bytes(), &[], false);
     let out = String::from_utf8(out).unwrap();
     assert!(
         !out.contains("usage") && !out.contains("\"choices\":[]"),
@@ -57,8 +56,8 @@ fn usage_that_only_we_asked_for_stays_here() {
 #[test]
 fn a_complete_stream_without_done_is_ended_properly() {
     let stream = TEXT.replace("data: [DONE]\n\n", "");
-    let (out, tally) = run(RULES, stream.as_bytes(), &[], false);
-    assert!(out.ends_with(DONE));
+    let (out, tally) = run(&rules(), stream.as_bytes(), &[], false);
+    assert!(out.ends_with(DONE.as_bytes()));
     assert!(tally.error.is_none());
 }
 
@@ -66,7 +65,7 @@ fn a_complete_stream_without_done_is_ended_properly() {
 fn a_stream_that_breaks_off_ends_in_an_error_and_without_done() {
     let stream = &TEXT.as_bytes()[..TEXT.find(": keep").unwrap()];
     for broken in [true, false] {
-        let (out, tally) = run(RULES, stream, &[], broken);
+        let (out, tally) = run(&rules(), stream, &[], broken);
         let out = String::from_utf8(out).unwrap();
         assert!(
             out.contains("\"error\":{") && !out.contains("[DONE]"),
@@ -79,7 +78,7 @@ fn a_stream_that_breaks_off_ends_in_an_error_and_without_done() {
 #[test]
 fn an_error_before_anything_was_sent_is_kept_for_a_status() {
     let stream = b"data: {\"error\":{\"message\":\"too many\",\"code\":1302}}\n\ndata: [DONE]\n\n";
-    let (out, tally) = run(RULES, stream, &[], false);
+    let (out, tally) = run(&rules(), stream, &[], false);
     assert_eq!(out, b"");
     assert_eq!(tally.error.unwrap()["code"], "1302");
 }
@@ -107,7 +106,7 @@ fn what_sdks_trip_over_is_taken_out() {
             "data: {\"id\":\"x\",\"choices\":[]}\n\n",
         ),
     ] {
-        let mut chat = ChatStream::new(RULES);
+        let mut chat = ChatStream::new(rules());
         let mut out = Vec::new();
         chat.feed(Bytes::copy_from_slice(event.as_bytes()), &mut out);
         if event.contains("\"\"\n") {
@@ -125,7 +124,7 @@ fn what_cannot_be_read_is_never_passed_on() {
         "data: {\n\n",
     ] {
         let (out, _) = run(
-            RULES,
+            &rules(),
             TEXT.replace("data: [DONE]", event.trim_end()).as_bytes(),
             &[],
             false,
@@ -142,9 +141,9 @@ fn what_cannot_be_read_is_never_passed_on() {
 fn an_event_above_the_bound_ends_the_stream() {
     let rules = StreamRules {
         largest_event: 100,
-        ..RULES
+        ..rules()
     };
-    let (_, tally) = run(rules, &[b'x'; 200], &[50, 101], false);
+    let (_, tally) = run(&rules, &[b'x'; 200], &[50, 101], false);
     assert_eq!(tally.error.unwrap()["code"], "malformed_output");
 }
 
@@ -159,9 +158,9 @@ proptest! {
     fn cuts_at_any_byte_change_nothing(mut cuts in prop::collection::vec(0..TEXT.len(), 0..12)) {
         cuts.sort_unstable();
         for hide_usage in [false, true] {
-            let rules = StreamRules { hide_usage, ..RULES };
-            let (whole, _) = run(rules, TEXT.as_bytes(), &[], false);
-            let (cut, tally) = run(rules, TEXT.as_bytes(), &cuts, false);
+            let rules = StreamRules { hide_usage, ..rules() };
+            let (whole, _) = run(&rules, TEXT.as_bytes(), &[], false);
+            let (cut, tally) = run(&rules, TEXT.as_bytes(), &cuts, false);
             prop_assert_eq!(whole, cut);
             prop_assert_eq!(tally.usage.unwrap().usage.input, 5);
         }

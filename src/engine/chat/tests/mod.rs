@@ -1,0 +1,4 @@
+mod bodies;
+mod calls;
+mod support;
+mod text;

@@ -11,5 +11,6 @@ pub mod money;
 pub mod policy;
 pub mod pricing;
 pub mod record;
+pub mod responses;
 pub mod sse;
 pub mod tokens;

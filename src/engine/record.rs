@@ -87,6 +87,28 @@ pub struct Opening {
     pub body_sha256: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<&'static str>,
+    #[serde(skip_serializing_if = "OfferNotes::is_empty")]
+    pub tools: OfferNotes,
+}
+
+/// What became of offered tools that a rule speaks against, by their names.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct OfferNotes {
+    /// Taken out of what went upstream.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stripped: Vec<String>,
+    /// Let through, since the rule only observes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub observed: Vec<String>,
+    /// MCP servers that must ask before each call, as the request did not say.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub made_to_ask: Vec<String>,
+}
+
+impl OfferNotes {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 #[derive(Debug, Clone, Serialize)]

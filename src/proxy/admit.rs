@@ -17,12 +17,15 @@ use crate::{
     config::{ApiKey, CapMember, Provider},
     engine::{
         call::{ChatRequest, Edits},
-        chain::{CallGuard, Delivery},
+        chain::{CallGuard, Delivery, Offered},
         chat::{CallRules, Judged, Tally},
-        guard::input::{self, InputFault},
-        policy::{Budget, Key, Policy},
+        guard::{
+            input::{self, InputFault},
+            tool_offers::{self, Admitted},
+        },
+        policy::{Batch, Budget, Contracts, Key, OnBlock, Policy},
         pricing::Usage,
-        record::{Closing, Event, JudgedCall, Opening, Outcome, Subject},
+        record::{Closing, Event, JudgedCall, OfferNotes, Opening, Outcome, Subject},
         tokens,
     },
 };
@@ -85,6 +88,9 @@ pub async fn admit(
     }
     let now_ms = clock.now_ms();
     let target = resolve(asked.live, asked.policy, &call.model, now_ms)?;
+    let contracts = Arc::<Contracts>::default();
+    let tools = tool_offers::judge(&asked.policy.tools, &contracts, &call.offers, body, &call)
+        .map_err(|denied| Rejection::ToolDenied(Box::new(denied)))?;
     if let ApiKey::Missing(_) = target.provider.api_key {
         let provider = target.provider.name.to_string();
         return Err(Rejection::ProviderUnavailable { provider });
@@ -97,15 +103,19 @@ pub async fn admit(
         return Err(Rejection::PriceUnknown { model: call.model });
     }
     let reservation = reserve(books, purse, asked, &call, &target, body.len(), now_ms).await?;
-    Ok(permit(
-        books,
-        clock,
-        asked,
-        &call,
+    let granted = Granted {
         target,
-        body,
+        tools,
         reservation,
-    ))
+    };
+    Ok(permit(books, clock, asked, &call, body, granted))
+}
+
+/// What the steps of admission have given.
+struct Granted {
+    target: Target,
+    tools: Admitted,
+    reservation: Reservation,
 }
 
 fn check_input(policy: &Policy, call: &ChatRequest) -> Result<(), Rejection> {
@@ -173,10 +183,14 @@ fn permit(
     clock: &Clock,
     asked: &Asked<'_>,
     call: &ChatRequest,
-    target: Target,
     body: &Bytes,
-    reservation: Reservation,
+    granted: Granted,
 ) -> Permit {
+    let Granted {
+        target,
+        tools,
+        reservation,
+    } = granted;
     let cap = reservation.output_cap;
     let ask_usage = call.stream && target.provider.stream_usage;
     let insert_usage = ask_usage && call.include_usage != Some(true);
@@ -184,6 +198,7 @@ fn permit(
         model: (*target.model != *call.model).then_some(&*target.model),
         include_usage: insert_usage,
         cap: cap.and_then(|cap| cap_edit(call, &target.provider, cap)),
+        tools: &tools.patches,
     };
     let sent = call.rewrite(body, &edits);
     let client_cap = call.cap.map(|(_, cap)| cap);
@@ -198,15 +213,33 @@ fn permit(
         hide_usage: insert_usage,
         lowered_cap: cap.filter(|cap| client_cap.is_some_and(|asked| *cap < asked)),
         input_estimate: tokens::estimate(call.content.bytes + call.tool_bytes()),
-        call_guard: call_guard(asked),
-        delivery: Delivery::default(),
+        call_guard: call_guard(asked, tools.offered),
+        delivery: delivery(asked.policy, call),
         reservation: Some(reservation),
         sent: false,
         started_ms: asked.started_ms,
         target,
     };
-    permit.record_start(asked.policy, call, body, cap);
+    permit.record_start(asked.policy, call, body, cap, tools.notes);
     permit
+}
+
+fn call_guard(asked: &Asked<'_>, offered: Offered) -> CallGuard {
+    CallGuard::new(
+        Arc::clone(&asked.policy.label),
+        Arc::clone(&asked.policy.tools),
+        Arc::default(),
+        Arc::clone(&asked.key.tenant),
+        Arc::new(offered),
+    )
+}
+
+/// How a blocked call can be told to this client.
+fn delivery(policy: &Policy, call: &ChatRequest) -> Delivery {
+    Delivery {
+        as_error: policy.tools.on_block == OnBlock::Error || call.forces_structure(),
+        each: policy.tools.batch == Batch::Each,
+    }
 }
 
 /// The member in which the cap goes upstream; `None` if it stands there already.
@@ -217,16 +250,6 @@ fn cap_edit<'a>(call: &ChatRequest, provider: &Provider, cap: u64) -> Option<(&'
         _ => "max_completion_tokens",
     };
     (call.cap != Some((member, cap)) || call.several_caps()).then_some((member, cap))
-}
-
-fn call_guard(asked: &Asked<'_>) -> CallGuard {
-    CallGuard::new(
-        Arc::clone(&asked.policy.label),
-        Arc::clone(&asked.policy.tools),
-        Arc::default(),
-        Arc::clone(&asked.key.tenant),
-        Arc::default(),
-    )
 }
 
 fn subject(asked: &Asked<'_>, call: &ChatRequest) -> Subject {
@@ -294,7 +317,14 @@ impl Permit {
         self.sent = true;
     }
 
-    fn record_start(&self, policy: &Policy, call: &ChatRequest, body: &[u8], cap: Option<u64>) {
+    fn record_start(
+        &self,
+        policy: &Policy,
+        call: &ChatRequest,
+        body: &[u8],
+        cap: Option<u64>,
+        tools: OfferNotes,
+    ) {
         let reserved = self.reservation.as_ref();
         let sensitive = input::is_sensitive(&policy.input, &call.content);
         let opening = Opening {
@@ -307,6 +337,7 @@ impl Permit {
             output_cap: cap,
             body_sha256: hex::encode(Sha256::digest(body)),
             warnings: sensitive.then_some("input_sensitive").into_iter().collect(),
+            tools,
         };
         let event = Event::RequestStarted(Box::new(opening));
         self.books.record(Some(Arc::clone(&self.request_id)), event);

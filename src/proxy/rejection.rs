@@ -11,7 +11,10 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     books::{Refusal, Shortfall},
-    engine::chain::{Block, guard_object, notice},
+    engine::{
+        chain::{Block, guard_object, notice},
+        guard::tool_offers::OfferDenied,
+    },
 };
 
 /// Tells an SDK whether sending the same request again can help.
@@ -63,6 +66,7 @@ pub enum Rejection {
     SubstituteDenied {
         member: String,
     },
+    ToolDenied(Box<OfferDenied>),
     PolicyUnavailable {
         reason: String,
     },
@@ -168,10 +172,11 @@ impl From<Refusal> for Rejection {
 }
 
 impl Rejection {
-    /// The limit that said no, by its name in the configuration.
+    /// The rule that said no, by its name in the configuration.
     pub fn rule(&self) -> Option<String> {
         match self {
             Self::Limit(shortfall) => Some(shortfall.name.to_owned()),
+            Self::ToolDenied(denied) => Some(denied.rule.to_owned()),
             _ => None,
         }
     }
@@ -238,8 +243,10 @@ impl Rejection {
             guard.insert("policy".into(), policy.into());
             guard.insert("version".into(), version.parse::<u32>().ok().into());
         }
+        if let Some(rule) = self.rule() {
+            guard.insert("rule".into(), rule.into());
+        }
         if let Self::Limit(shortfall) = self {
-            guard.insert("rule".into(), shortfall.name.into());
             guard.insert(
                 "limit".into(),
                 json!({
@@ -380,6 +387,15 @@ impl Rejection {
                         "The request member {member:?} lets the provider choose another model or \
                          place, past this key's rules. Remove it."
                     ),
+                )
+            },
+            Self::ToolDenied(denied) => Shape {
+                param: Some(denied.param.to_owned()),
+                ..Shape::new(
+                    S::FORBIDDEN,
+                    PERMISSION,
+                    denied.code,
+                    denied.message.clone(),
                 )
             },
             Self::PolicyUnavailable { reason } => Shape::new(

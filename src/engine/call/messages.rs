@@ -8,6 +8,8 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
+use super::offers::CARRIERS;
+
 /// Sums over all messages, and their texts for pattern rules and exact counts.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Content {
@@ -21,6 +23,8 @@ pub struct Content {
     pub media_bytes: u64,
     /// The texts, in order.
     pub texts: Vec<String>,
+    /// A message holds tools of its own.
+    pub(super) carries_tools: bool,
     /// Why the messages cannot be read, if so.
     pub(super) fault: Option<String>,
 }
@@ -57,6 +61,7 @@ struct Message<'a> {
     content: Option<&'a RawValue>,
     other_bytes: usize,
     twice: bool,
+    carries_tools: bool,
 }
 
 impl<'de> Deserialize<'de> for Message<'de> {
@@ -74,6 +79,7 @@ impl<'de> Deserialize<'de> for Message<'de> {
                     content: None,
                     other_bytes: 0,
                     twice: false,
+                    carries_tools: false,
                 };
                 while let Some(name) = map.next_key::<std::borrow::Cow<'de, str>>()? {
                     let raw: &RawValue = map.next_value()?;
@@ -81,6 +87,7 @@ impl<'de> Deserialize<'de> for Message<'de> {
                         message.twice |= message.content.is_some();
                         message.content = Some(raw);
                     } else {
+                        message.carries_tools |= CARRIERS.contains(&&*name);
                         message.other_bytes += name.len() + raw.get().len();
                     }
                 }
@@ -109,6 +116,7 @@ struct Part<'a> {
 impl Content {
     fn add(&mut self, message: &Message<'_>) {
         self.bytes += message.other_bytes as u64;
+        self.carries_tools |= message.carries_tools;
         if message.twice {
             self.fault = Some("A message holds the member \"content\" twice.".to_owned());
         }

@@ -3,7 +3,9 @@
 //! Members that no rule looks at are only checked to be JSON and stay as they came; `rewrite`
 //! changes single members and leaves every other byte alone.
 
+pub mod cursor;
 mod messages;
+pub mod offers;
 mod rewrite;
 #[cfg(test)]
 mod tests;
@@ -16,7 +18,9 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
+use self::cursor::{Cursor, NotText, Span};
 pub use self::messages::Content;
+use self::offers::{Companions, Offers};
 pub use self::rewrite::Edits;
 
 /// Deeper JSON is refused: some readers give up there, and a guard must see what they see.
@@ -61,8 +65,10 @@ pub struct ChatRequest {
     /// The first member through which the provider could step past the model rules.
     pub substitute: Option<&'static str>,
     pub content: Content,
-    /// `true` if calls could be proposed: tools or functions are offered.
-    pub offers_tools: bool,
+    /// The tools that the model may be told of.
+    pub offers: Offers,
+    /// The answer must be JSON: a text of ours in its place would be no answer.
+    pub json_answer: bool,
     /// Sound is sent along or asked for.
     pub audio: bool,
     spans: Spans,
@@ -98,6 +104,11 @@ impl ChatRequest {
         raw.check(text)
     }
 
+    /// A blocked call can only be told as an error: the request forces a call, or JSON.
+    pub fn forces_structure(&self) -> bool {
+        self.offers.choice.forces || self.json_answer
+    }
+
     /// Bytes of all tools that are offered.
     pub fn tool_bytes(&self) -> u64 {
         let tools = |member: &&Member| matches!(member.name, "tools" | "functions");
@@ -122,6 +133,17 @@ impl ChatRequest {
     /// The body to send upstream: the same bytes where nothing has to change.
     pub fn rewrite(&self, body: &bytes::Bytes, edits: &Edits<'_>) -> bytes::Bytes {
         rewrite::rewrite(self, body, edits)
+    }
+}
+
+impl Companions for ChatRequest {
+    fn value_of(&self, name: &str) -> Option<Span> {
+        let member = self
+            .spans
+            .members
+            .iter()
+            .find(|member| member.name == name)?;
+        Some(member.start..member.end)
     }
 }
 
@@ -181,6 +203,10 @@ const ACTED_ON: &[&str] = &[
     "n",
     "tools",
     "functions",
+    "tool_choice",
+    "function_call",
+    "parallel_tool_calls",
+    "response_format",
     "service_tier",
     "modalities",
     "audio",
@@ -204,7 +230,7 @@ impl<'de> Visitor<'de> for RequestVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut request = RawRequest::default();
         while let Some(name) = map.next_key::<std::borrow::Cow<'de, str>>()? {
-            let lists = [ACTED_ON, CAP_MEMBERS, SUBSTITUTES];
+            let lists = [ACTED_ON, CAP_MEMBERS, SUBSTITUTES, offers::WHOLE];
             let Some(known) = lists.into_iter().flatten().find(|known| **known == name) else {
                 map.next_value::<IgnoredAny>()?;
                 continue;
@@ -241,9 +267,13 @@ impl RawRequest<'_> {
                 "stream" => request.stream = read_bool(raw, "stream")?.unwrap_or(false),
                 "stream_options" => request.include_usage = read_stream_options(raw)?,
                 "n" => request.choices = read_count(raw, "n", MAX_CHOICES)?.unwrap_or(1),
-                "tools" | "functions" => {
-                    request.offers_tools |= !matches!(raw.get(), "null" | "[]");
+                "tools" | "functions" => request.read_tools(name, raw, text)?,
+                "tool_choice" | "function_call" => {
+                    let value = span(name, raw, text).value();
+                    request.offers.choice(text.as_bytes(), name, value)?;
                 }
+                "response_format" => request.json_answer = !is_text_format(raw),
+                name if offers::WHOLE.contains(&name) => request.read_tools(name, raw, text)?,
                 "modalities" | "audio" => {
                     request.audio |= raw.get() != "null" && raw.get() != "[\"text\"]";
                 }
@@ -268,12 +298,61 @@ impl RawRequest<'_> {
             .messages
             .filter(|content| content.messages > 0)
             .ok_or_else(|| invalid("The request holds no messages.", Some("messages")))?;
+        if request.content.carries_tools {
+            let messages = member_value(text.as_bytes(), "messages");
+            request
+                .offers
+                .items(text.as_bytes(), "messages", messages)?;
+        }
+        request.offers.check()?;
         request.audio |= request.content.media_bytes > 0;
         if let Some(fault) = request.content.fault.take() {
             return Err(invalid(fault, Some("messages")));
         }
         Ok(request)
     }
+}
+
+impl ChatRequest {
+    fn read_tools(
+        &mut self,
+        name: &'static str,
+        raw: &RawValue,
+        text: &str,
+    ) -> Result<(), InvalidRequest> {
+        let value = span(name, raw, text).value();
+        self.offers.member(text.as_bytes(), name, value)
+    }
+}
+
+impl Member {
+    fn value(self) -> Span {
+        self.start..self.end
+    }
+}
+
+/// Where a member of the body has its value; at the end if there is none.
+fn member_value(body: &[u8], wanted: &str) -> Span {
+    let nowhere = body.len()..body.len();
+    let mut found = nowhere.clone();
+    let read: Result<Span, NotText> = Cursor::new(body, 0).object(|cursor, name| {
+        if name == wanted {
+            found = cursor.skip();
+        }
+        Ok(())
+    });
+    read.map_or(nowhere, |_| found)
+}
+
+/// Anything but plain text counts as a form that the answer must have.
+fn is_text_format(raw: &RawValue) -> bool {
+    #[derive(Deserialize)]
+    struct Format<'a> {
+        #[serde(rename = "type", borrow)]
+        kind: std::borrow::Cow<'a, str>,
+    }
+    raw.get() == "null"
+        || serde_json::from_str(raw.get()).is_ok_and(|format: Format<'_>| format.kind == "text")
 }
 
 /// `raw` borrows from `text`, so its place is the difference of their addresses.

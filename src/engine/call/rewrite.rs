@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{CAP_MEMBERS, ChatRequest};
+use super::{CAP_MEMBERS, ChatRequest, offers};
 
 /// What has to differ upstream.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub struct Edits<'a> {
     pub include_usage: bool,
     /// The output cap, and the one member it goes in.
     pub cap: Option<(&'a str, u64)>,
+    /// What the judgement of the offered tools takes out or changes.
+    pub tools: &'a [offers::Patch],
 }
 
 /// A piece of the body to replace: from, to, by what.
@@ -43,11 +45,13 @@ pub(super) fn rewrite(request: &ChatRequest, body: &Bytes, edits: &Edits<'_>) ->
             &mut inserted,
         );
     }
+    let tools = edits.tools.iter();
+    patches.extend(tools.map(|patch| (patch.at.start, patch.at.end, patch.text.to_string())));
     if patches.is_empty() && inserted.is_empty() {
         return body.clone();
     }
     if !inserted.is_empty() {
-        // An object that we act on has at least one member, so a comma may follow.
+        // `model` and `messages` stay whatever else goes, so a comma may follow.
         let open = memchr::memchr(b'{', body).map_or(0, |at| at + 1);
         patches.push((open, open, inserted));
     }
@@ -119,7 +123,8 @@ fn quoted(text: &str) -> String {
 }
 
 fn apply(body: &Bytes, mut patches: Vec<Patch>) -> Bytes {
-    patches.sort_by_key(|(start, ..)| *start);
+    // What is put in at a place comes before what is taken out there.
+    patches.sort_by_key(|(start, end, _)| (*start, *end));
     let grown: usize = patches.iter().map(|(.., text)| text.len()).sum();
     let mut out = Vec::with_capacity(body.len() + grown);
     let mut from = 0;

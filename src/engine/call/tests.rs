@@ -20,7 +20,7 @@ fn reads_what_the_guards_need() {
         r#"{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"a\u00e9"},
         {"type":"image_url","image_url":{"url":"http://x"}}]},{"role":"assistant","content":null}],
         "stream":true,"stream_options":{"include_usage":true},"max_tokens":5,
-        "max_completion_tokens":9,"n":2,"tools":[{}]}"#,
+        "max_completion_tokens":9,"n":2,"tools":[{"type":"function","function":{"name":"f"}}]}"#,
     )
     .unwrap();
     assert_eq!(
@@ -30,7 +30,7 @@ fn reads_what_the_guards_need() {
     assert_eq!(request.cap, Some(("max_completion_tokens", 9)));
     assert_eq!(request.include_usage, Some(true));
     assert_eq!((request.content.images, request.content.chars), (1, 2));
-    assert!(request.offers_tools);
+    assert_eq!(request.offers.tools.len(), 1);
 }
 
 #[test]
@@ -105,6 +105,7 @@ fn an_inserted_member_leaves_the_rest_as_it_was() {
         model: Some("real"),
         include_usage: true,
         cap: Some(("max_tokens", 7)),
+        tools: &[],
     };
     let sent = read(SMALL).unwrap().rewrite(&body, &edits);
     assert_eq!(

@@ -2,3 +2,4 @@
 
 pub mod input;
 pub mod model_access;
+pub mod tool_offers;

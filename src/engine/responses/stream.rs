@@ -1,0 +1,238 @@
+//! Takes a streamed answer in piece by piece and lets out what may leave.
+
+use bytes::{Bytes, BytesMut};
+use serde_json::{Value, json};
+
+use super::{
+    Fault,
+    answer::Answer,
+    court::{Judged, Rules},
+    event::StreamEvent,
+    object::{ResponseObject, failed},
+    writer::Source,
+};
+use crate::engine::{
+    chat::Tally,
+    sse::{self, Event},
+};
+
+/// Reads a streamed answer.
+pub struct ResponsesStream {
+    pub(super) answer: Answer,
+    pub(super) tally: Tally,
+    /// The beginning of an event whose end has not come.
+    rest: BytesMut,
+    begun: bool,
+    over: bool,
+    sent: bool,
+    /// Something that a model wrote was passed on.
+    pub(super) said: bool,
+    /// Blocked calls will be told as an error: what says nothing yet waits, so that the error can
+    /// still be a status.
+    prelude: Vec<Bytes>,
+    /// The response object as it began.
+    pub(super) object: Option<String>,
+    /// Bytes of withheld events.
+    pub(super) withheld: usize,
+}
+
+/// What becomes of an event.
+pub(super) enum Fate {
+    Pass,
+    Drop,
+    Send(Vec<Bytes>),
+    End(Vec<Bytes>),
+}
+
+impl ResponsesStream {
+    pub fn new(rules: Rules) -> Self {
+        Self {
+            answer: Answer::new(rules),
+            tally: Tally::default(),
+            rest: BytesMut::new(),
+            begun: false,
+            over: false,
+            sent: false,
+            said: false,
+            prelude: Vec::new(),
+            object: None,
+            withheld: 0,
+        }
+    }
+
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// What was said of each call so far.
+    pub fn judged(&self) -> &[Judged] {
+        &self.answer.court.judged
+    }
+
+    /// The id that the provider gave the answer.
+    pub fn response_id(&self) -> Option<String> {
+        let object = ResponseObject::read(self.object.as_deref()?).ok()?;
+        object.id.map(std::borrow::Cow::into_owned)
+    }
+
+    /// `true` once nothing more can come out.
+    pub fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// Whether anything has left for the client.
+    pub fn has_sent(&self) -> bool {
+        self.sent
+    }
+
+    /// Takes a piece in; pushes what may leave.
+    pub fn feed(&mut self, piece: Bytes, out: &mut Vec<Bytes>) {
+        if self.over {
+            return;
+        }
+        let bytes = self.whole(piece);
+        let mut at = self.skip_mark(&bytes);
+        let mut passed = at..at;
+        while let Some(event) = sse::next_event(&bytes, at) {
+            at = event.bytes.end;
+            match self.judge(&bytes, &event) {
+                Fate::Pass if !self.waits() => {
+                    passed.end = at;
+                    continue;
+                }
+                fate => {
+                    self.push(bytes.slice(passed.clone()), out);
+                    passed = at..at;
+                    self.apply(fate, bytes.slice(event.bytes), out);
+                }
+            }
+            if self.over {
+                return;
+            }
+        }
+        self.push(bytes.slice(passed), out);
+        let left = bytes.slice(at..);
+        if left.len() > self.largest() {
+            let end = self.fail("malformed_output", TOO_LARGE);
+            self.apply(end, Bytes::new(), out);
+            return;
+        }
+        self.rest.extend_from_slice(&left);
+    }
+
+    /// The body ended: properly (`cut` false) or not.
+    pub fn end(&mut self, _cut: bool, out: &mut Vec<Bytes>) {
+        self.stop("upstream_broken", "The provider's answer broke off.", out);
+    }
+
+    /// Ends the stream in the middle, with words for the client.
+    pub fn stop(&mut self, code: &str, message: &str, out: &mut Vec<Bytes>) {
+        if !self.over {
+            let end = self.fail(code, message);
+            self.apply(end, Bytes::new(), out);
+        }
+    }
+
+    pub(super) fn largest(&self) -> usize {
+        self.answer.court.rules.largest_event
+    }
+
+    fn whole(&mut self, piece: Bytes) -> Bytes {
+        if self.rest.is_empty() {
+            return piece;
+        }
+        self.rest.extend_from_slice(&piece);
+        self.rest.split().freeze()
+    }
+
+    /// A byte order mark makes one SDK lose the first event.
+    fn skip_mark(&mut self, bytes: &Bytes) -> usize {
+        let marked = !self.begun && bytes.starts_with(b"\xef\xbb\xbf");
+        self.begun |= !bytes.is_empty();
+        if marked { 3 } else { 0 }
+    }
+
+    /// Whether nothing was said yet that an error could not still replace.
+    fn waits(&self) -> bool {
+        self.answer.court.rules.delivery.as_error && !self.sent && !self.said
+    }
+
+    fn push(&mut self, bytes: Bytes, out: &mut Vec<Bytes>) {
+        if !bytes.is_empty() {
+            self.sent = true;
+            out.append(&mut self.prelude);
+            out.push(bytes);
+        }
+    }
+
+    /// `event` is the event itself, as it came.
+    fn apply(&mut self, fate: Fate, event: Bytes, out: &mut Vec<Bytes>) {
+        let pieces = match fate {
+            Fate::Pass => vec![event],
+            Fate::Drop => return,
+            Fate::Send(pieces) => pieces,
+            Fate::End(pieces) => {
+                self.over = true;
+                // An error before anything was sent is answered with a status instead.
+                if self.tally.error.is_some() && !self.sent {
+                    return;
+                }
+                return pieces.into_iter().for_each(|piece| self.push(piece, out));
+            }
+        };
+        if self.waits() {
+            self.withheld += pieces.iter().map(Bytes::len).sum::<usize>();
+            self.said = self.withheld > self.largest();
+            self.prelude.extend(pieces);
+        } else {
+            pieces.into_iter().for_each(|piece| self.push(piece, out));
+        }
+    }
+
+    fn judge(&mut self, bytes: &Bytes, event: &Event) -> Fate {
+        if event.data.is_empty() {
+            // Comments keep connections alive; other lines without data break SDKs.
+            return if event.other_lines {
+                Fate::Drop
+            } else {
+                Fate::Pass
+            };
+        }
+        let data = event.data(bytes);
+        let data = data.trim_ascii();
+        if data.is_empty() || data.starts_with(b"[DONE]") {
+            return Fate::Drop;
+        }
+        if data.len() > self.largest() {
+            return self.fail("malformed_output", TOO_LARGE);
+        }
+        let source = Source { bytes, event, data };
+        let read = StreamEvent::read(data).and_then(|parsed| self.read(source, &parsed));
+        read.unwrap_or_else(|Fault(why)| self.fail("malformed_output", why))
+    }
+
+    /// Blocked calls told as an error.
+    pub(super) fn refuse(&mut self) -> Fate {
+        let error = self.answer.court.error();
+        self.fail_with(error)
+    }
+
+    pub(super) fn fail(&mut self, code: &str, message: &str) -> Fate {
+        self.fail_with(broken(code, message))
+    }
+
+    pub(super) fn fail_with(&mut self, error: Value) -> Fate {
+        let response = failed(self.object.as_deref(), &error);
+        let guard = self.answer.court.guard();
+        let told = self.answer.writer.failure(&error, &response, &guard);
+        self.tally.tool_calls = self.judged().len() as u64;
+        self.tally.error = Some(error);
+        Fate::End(vec![told])
+    }
+}
+
+pub(super) fn broken(code: &str, message: &str) -> Value {
+    json!({ "type": "server_error", "code": code, "message": message, "param": null })
+}
+
+const TOO_LARGE: &str = "An event of the answer is too large.";

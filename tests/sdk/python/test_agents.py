@@ -18,6 +18,10 @@ DELETE = 'call delete_files {"path":"/"}'
 class Scenarios:
     driver = None
 
+    async def asyncSetUp(self):
+        # On in unittest, where it prints a line for every step that takes long.
+        asyncio.get_running_loop().set_debug(False)
+
     def agent(self, policy="tools-strip"):
         agent = self.driver(fresh_key(policy))
         self.addAsyncCleanup(agent.close)

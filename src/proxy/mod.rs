@@ -84,9 +84,16 @@ impl Worker {
             return response;
         }
         let mut trail = Trail::new(&self.proxy.clock);
-        let mut response = match self.serve(&live, &mut trail, request, peer).await {
+        let (head, mut body) = request.into_parts();
+        let served = self.serve(&live, &mut trail, &head, &mut body, peer).await;
+        let mut response = match served {
             Ok(response) => response,
-            Err(rejection) => self.reject(&trail, &rejection),
+            Err(rejection) => {
+                let refusal = self.reject(&trail, &rejection);
+                let limit = live.config.server.max_request_body;
+                intake::discard(&head.headers, &mut body, limit).await;
+                refusal
+            }
         };
         trail.mark(response.headers_mut(), self.proxy.clock.now_ms());
         if let Some(origin) = origin {
@@ -99,11 +106,11 @@ impl Worker {
         &self,
         live: &Live,
         trail: &mut Trail,
-        request: Request<Incoming>,
+        head: &http::request::Parts,
+        body: &mut Incoming,
         peer: SocketAddr,
     ) -> Result<Response<Body>, Rejection> {
         let proxy = &*self.proxy;
-        let (head, body) = request.into_parts();
         if head.method == Method::OPTIONS {
             return Err(Rejection::WrongMethod { allow: "GET, POST" });
         }

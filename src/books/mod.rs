@@ -365,12 +365,17 @@ impl Shared {
     }
 
     fn fail(&self, error: &StoreError) {
-        self.down.send_replace(true);
-        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        if failure.is_none() {
+        let why = error.to_string();
+        let known = self
+            .failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .replace(why);
+        if known.is_none() {
             tracing::error!(%error, "the store does not answer; trying again");
         }
-        *failure = Some(error.to_string());
+        // Told last: who hears it finds the reason.
+        self.down.send_replace(true);
     }
 
     fn recovered(&self) {

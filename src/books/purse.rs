@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -127,15 +127,15 @@ impl Purse {
         now_ms: i64,
     ) -> Result<Reservation, Refusal> {
         let slot = self.enter()?;
-        if !books.may_go_on() {
-            return Err(Refusal::Unavailable);
-        }
         // Each turn either ends or has been given something by the store since the last one;
         // the bound is for a store that gives and others that take without end.
         for _ in 0..MOST_TURNS {
+            if !books.may_go_on() {
+                return Err(Refusal::Unavailable);
+            }
             match self.attempt(books, need, now_ms, slot.clone()) {
                 Ok(reservation) => return Ok(reservation),
-                Err(Attempt::Refused(shortfall)) => return Err(Refusal::Short(shortfall)),
+                Err(Attempt::Refused(refusal)) => return Err(refusal),
                 Err(Attempt::Ask(short)) => books.ask(short).await?,
             }
         }
@@ -174,31 +174,11 @@ impl Purse {
     ) -> Result<Reservation, Attempt> {
         let mut states: Vec<_> = self.accounts.iter().map(|account| account.lock()).collect();
         let wanted = need.output_cap.unwrap_or(0);
-        let fits = |states: &mut [std::sync::MutexGuard<'_, State>], cap: u64| {
-            states
-                .iter_mut()
-                .all(|state| need.amount(state.unit(), cap) <= state.headroom(now_ms))
+        let cap = if fits(&mut states, need, wanted, now_ms) {
+            wanted
+        } else {
+            self.make_do(&mut states, books.is_alone(), need, now_ms)?
         };
-        let mut cap = wanted;
-        if !fits(&mut states, wanted) {
-            let short: Vec<(Arc<Account>, u64)> = states
-                .iter_mut()
-                .zip(&self.accounts)
-                .filter_map(|(state, account)| {
-                    let missing = need
-                        .amount(state.unit(), wanted)
-                        .checked_sub(state.headroom(now_ms))?;
-                    let ask = missing > 0 && !state.exhausted(now_ms);
-                    ask.then(|| (Arc::clone(account), missing))
-                })
-                .collect();
-            if !short.is_empty() {
-                return Err(Attempt::Ask(short));
-            }
-            // The store has no more to give: the largest cap that fits, or a refusal.
-            cap = largest(need.floor(), wanted, |cap| fits(&mut states, cap))
-                .ok_or_else(|| Attempt::Refused(shortfall(&mut states, need, now_ms)))?;
-        }
         let held = self.take(books, &mut states, need, cap, now_ms);
         let amount = |unit| need.amount(unit, cap);
         Ok(Reservation {
@@ -212,10 +192,53 @@ impl Purse {
         })
     }
 
+    /// The whole need does not fit: asks for more, or finds the largest cap that does fit.
+    fn make_do(
+        &self,
+        states: &mut [MutexGuard<'_, State>],
+        alone: bool,
+        need: &Need,
+        now_ms: i64,
+    ) -> Result<u64, Attempt> {
+        let wanted = need.output_cap.unwrap_or(0);
+        if alone {
+            for state in states.iter_mut() {
+                let amount = need.amount(state.unit(), wanted);
+                state.help_itself(amount, now_ms);
+            }
+        } else {
+            let short = self.missing(states, need, wanted, now_ms);
+            if !short.is_empty() {
+                return Err(Attempt::Ask(short));
+            }
+        }
+        largest(need.floor(), wanted, |cap| fits(states, need, cap, now_ms))
+            .ok_or_else(|| Attempt::Refused(refusal(states, alone, need, now_ms)))
+    }
+
+    /// What is missing of the whole need where the store may have more.
+    fn missing(
+        &self,
+        states: &mut [MutexGuard<'_, State>],
+        need: &Need,
+        cap: u64,
+        now_ms: i64,
+    ) -> Vec<(Arc<Account>, u64)> {
+        let short = states.iter_mut().zip(&self.accounts);
+        short
+            .filter_map(|(state, account)| {
+                let amount = need.amount(state.unit(), cap);
+                let missing = amount.checked_sub(state.headroom(now_ms))?;
+                let ask = missing > 0 && !state.exhausted(now_ms);
+                ask.then(|| (Arc::clone(account), missing))
+            })
+            .collect()
+    }
+
     fn take(
         &self,
         books: &Books,
-        states: &mut [std::sync::MutexGuard<'_, State>],
+        states: &mut [MutexGuard<'_, State>],
         need: &Need,
         cap: u64,
         now_ms: i64,
@@ -262,7 +285,7 @@ impl Purse {
 const MOST_TURNS: usize = 1_000;
 
 enum Attempt {
-    Refused(Box<Shortfall>),
+    Refused(Refusal),
     /// (account, what is missing of the whole need).
     Ask(Vec<(Arc<Account>, u64)>),
 }
@@ -296,21 +319,30 @@ fn largest(floor: u64, wanted: u64, mut fits: impl FnMut(u64) -> bool) -> Option
     Some(good)
 }
 
-/// Names the first limit that even the smallest answer does not fit.
-fn shortfall(
-    states: &mut [std::sync::MutexGuard<'_, State>],
-    need: &Need,
-    now_ms: i64,
-) -> Box<Shortfall> {
-    let floor = need.floor();
-    let at = states
+fn fits(states: &mut [MutexGuard<'_, State>], need: &Need, cap: u64, now_ms: i64) -> bool {
+    states
         .iter_mut()
-        .position(|state| need.amount(state.unit(), floor) > state.headroom(now_ms))
-        .unwrap_or(0);
-    let Some(state) = states.get_mut(at) else {
-        return Box::default();
-    };
-    let needed = need.amount(state.unit(), floor);
+        .all(|state| need.amount(state.unit(), cap) <= state.headroom(now_ms))
+}
+
+/// Names the first limit that even the smallest answer does not fit. Alone, we cannot know how
+/// a limit stands that is not counted here.
+fn refusal(states: &mut [MutexGuard<'_, State>], alone: bool, need: &Need, now_ms: i64) -> Refusal {
+    let floor = need.floor();
+    for state in states {
+        let needed = need.amount(state.unit(), floor);
+        if needed <= state.headroom(now_ms) {
+            continue;
+        }
+        if alone && !state.sliding() {
+            return Refusal::Unavailable;
+        }
+        return Refusal::Short(shortfall(state, needed, now_ms));
+    }
+    Refusal::Unavailable
+}
+
+fn shortfall(state: &mut State, needed: u64, now_ms: i64) -> Box<Shortfall> {
     let view = state.view(needed, now_ms);
     let spec = &state.spec;
     let wait = view

@@ -317,6 +317,13 @@ impl Permit {
         self.sent = true;
     }
 
+    /// Nothing was sent, and nothing will be: everything goes back.
+    pub fn withdraw(&mut self) {
+        if let Some(reservation) = self.reservation.take() {
+            reservation.release(self.clock.now_ms());
+        }
+    }
+
     fn record_start(
         &self,
         policy: &Policy,

@@ -159,7 +159,11 @@ impl Worker {
         };
         let mut permit = admit::admit(&proxy.books, &proxy.clock, &asked, body).await?;
         if proxy.before_release {
-            proxy.books.flushed().await;
+            let flushed = proxy.books.flushed().await;
+            if let Err(refusal) = flushed {
+                permit.withdraw();
+                return Err(refusal.into());
+            }
         }
         permit.mark_sent();
         let lowered = permit.lowered_cap();

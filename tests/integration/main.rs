@@ -20,6 +20,7 @@ mod limits;
 mod models;
 mod refusals;
 mod reload;
+mod store_down;
 mod streaming;
 mod support;
 mod transport;

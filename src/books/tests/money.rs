@@ -74,7 +74,7 @@ async fn play(moves: Vec<Move>) {
                 open.swap_remove(at.index(open.len())).0.release(now);
             }
             Move::Settle(..) | Move::Release(_) => {}
-            Move::Flush => books.flushed().await,
+            Move::Flush => books.flushed().await.unwrap(),
             Move::Advance(ms) => place.clock.advance(ms),
         }
     }

@@ -146,6 +146,13 @@ impl ChatStream {
         }
     }
 
+    /// Ends the stream at one of our limits: `told` is the error, as a whole JSON object.
+    pub fn cut(&mut self, told: &[u8], out: &mut Vec<Bytes>) {
+        self.over = true;
+        out.push(data_line(told));
+        out.push(Bytes::from_static(DONE));
+    }
+
     /// Whether anything has left for the client.
     pub fn has_sent(&self) -> bool {
         self.sent

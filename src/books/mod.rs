@@ -2,8 +2,11 @@
 //! for ahead of need, everything written down in batches by one thread of its own.
 
 mod account;
+mod growth;
 mod keeper;
+mod need;
 mod purse;
+mod reservation;
 #[cfg(test)]
 mod tests;
 
@@ -18,11 +21,16 @@ use std::{
 use dashmap::DashMap;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
-pub use self::purse::{Actual, Need, Purse, RateView, Reservation};
 use self::{
     account::{Account, State},
     keeper::Message,
     purse::Parallel,
+};
+pub use self::{
+    growth::STEP,
+    need::Need,
+    purse::{Purse, RateView},
+    reservation::{Actual, Reservation},
 };
 use crate::{
     clock::Clock,
@@ -316,13 +324,25 @@ impl Books {
         Ok(())
     }
 
-    fn ask_ahead(&self, account: &Arc<Account>) {
+    /// Nobody waits for the answer.
+    fn ask_ahead(&self, account: &Arc<Account>, needed: u64) {
         let ask = Message::Ask {
             account: Arc::clone(account),
-            needed: 0,
+            needed,
             reply: None,
         };
         let _ = self.0.to_keeper.send(ask);
+    }
+
+    /// Takes `amount`, which must fit, and sees to what follows from that. Returns what a
+    /// settlement must name.
+    fn take(&self, account: &Arc<Account>, state: &mut State, amount: u64, now_ms: i64) -> i64 {
+        let booked = state.reserve(amount, now_ms);
+        if state.wants_ahead(now_ms) {
+            self.ask_ahead(account, 0);
+        }
+        self.note(account, state);
+        booked
     }
 
     /// Tells the writing thread once that an account has changes.

@@ -3,6 +3,7 @@
 mod admit;
 mod auth;
 mod cors;
+mod elastic;
 mod intake;
 mod live;
 mod models;

@@ -14,6 +14,7 @@ mod budgets;
 mod chat;
 mod crash;
 mod docker;
+mod elastic;
 mod framing;
 mod layering;
 mod limits;

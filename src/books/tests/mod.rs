@@ -2,6 +2,7 @@
 //! a clock that the test moves.
 
 mod down;
+mod growth;
 mod minute;
 mod money;
 

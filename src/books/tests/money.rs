@@ -122,7 +122,7 @@ async fn a_slice_that_was_asked_for_as_the_end_came_is_not_lost() {
         .map(|spec| Arc::clone(&books.0.accounts.get(&spec.account).unwrap()))
         .collect::<Vec<_>>();
     for account in &asks {
-        books.ask_ahead(account);
+        books.ask_ahead(account, 0);
     }
     books.close().await;
     for spec in limits() {

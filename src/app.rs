@@ -311,7 +311,7 @@ impl admin::Status for Reloads {
     fn unready(&self) -> Vec<String> {
         self.proxy
             .books
-            .failure()
+            .refuses()
             .into_iter()
             .map(|why| format!("store: {why}"))
             .collect()

@@ -44,6 +44,8 @@ pub struct State {
     entries: BTreeMap<i64, i64>,
     /// The sum of `entries`.
     counted: i64,
+    /// Sliding windows: something was taken that the store did not give.
+    helped: bool,
 }
 
 struct Slot {
@@ -79,6 +81,7 @@ impl Account {
                 exhausted: None,
                 entries: BTreeMap::new(),
                 counted: 0,
+                helped: false,
             }),
         }
     }
@@ -206,7 +209,7 @@ impl State {
             account: Arc::clone(&self.spec.account),
             period,
             sliding: self.sliding(),
-            rows: self.sliding() && self.entries.is_empty(),
+            rows: self.sliding() && (self.entries.is_empty() || self.helped),
             limit: self.spec.limit,
             needed,
             ahead: self.ahead,
@@ -233,11 +236,43 @@ impl State {
                 self.counted = self.entries.values().sum();
             }
         }
+        if self.helped {
+            self.give_up_excess(now_ms);
+            self.helped = !request.rows;
+        }
         if short {
             self.exhausted = Some((now_ms, reply));
         } else if request.needed > 0 {
             self.exhausted = None;
         }
+    }
+
+    /// While the store does not answer, a limit by the minute goes on by this process's own
+    /// count: takes what is missing of `needed`, as far as the limit leaves it.
+    pub fn help_itself(&mut self, needed: u64, now_ms: i64) {
+        if !self.sliding() {
+            return;
+        }
+        let (used, _) = self.rate(now_ms);
+        let headroom = self.headroom(now_ms);
+        let room = self.spec.limit.saturating_sub(used + headroom);
+        let more = needed.saturating_sub(headroom).min(room);
+        if more > 0 {
+            let slot = self.slot(now_ms);
+            slot.lease.granted += more;
+            slot.changed = true;
+            self.helped = true;
+        }
+    }
+
+    /// The store may have given what was already taken without it.
+    fn give_up_excess(&mut self, now_ms: i64) {
+        let (used, _) = self.rate(now_ms);
+        let headroom = self.headroom(now_ms);
+        let room = self.spec.limit.saturating_sub(used);
+        let slot = self.slot(now_ms);
+        slot.lease.granted -= headroom.saturating_sub(room);
+        slot.changed = true;
     }
 
     /// `true` while the store's "there is no more" is believed.

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use super::{Shared, account::Account};
 use crate::{
     engine::record::Record,
-    store::{Batch, GrantRequest, Store},
+    store::{Batch, GrantReply, GrantRequest, Store, StoreError},
 };
 
 /// Records and settlements are on disk at most this much later.
@@ -22,6 +22,8 @@ const TICK: Duration = Duration::from_millis(200);
 /// A batch takes in no more messages than this.
 const LARGEST_BATCH: usize = 20_000;
 const RETRY_AFTER: Duration = Duration::from_millis(200);
+/// A commit that takes longer: the store counts as down until it is done.
+const SLOW: Duration = Duration::from_secs(2);
 
 pub enum Message {
     Record(Box<Record>),
@@ -84,9 +86,11 @@ pub async fn run(
         }
         let closing = pending.closing;
         let waiting = std::mem::take(&mut pending.waiting);
-        commit(&mut *store, &shared, pending, &mut active).await;
-        if closing {
-            store.close().await;
+        let written = commit(&mut *store, &shared, pending, &mut active).await;
+        if closing || !written {
+            if written {
+                store.close().await;
+            }
             // The database is free for the next process before anybody is told that we ended.
             drop(store);
             tell(waiting);
@@ -165,18 +169,21 @@ impl Pending {
     }
 }
 
+/// `false`: we are to end, and the store never answered.
 async fn commit(
     store: &mut dyn Store,
     shared: &Shared,
     pending: Pending,
     active: &mut HashMap<Arc<str>, Arc<Account>>,
-) {
+) -> bool {
     let now_ms = shared.clock.now_ms();
+    let recorded = pending.records.len();
     let mut batch = Batch {
         records: pending.records,
         now_ms,
         ..Batch::default()
     };
+    batch.records.extend(shared.counted_refusals());
     let mut asked: Vec<Arc<Account>> = Vec::with_capacity(pending.asks.len());
     for (account, needed) in pending.asks.into_values() {
         let mut state = account.lock();
@@ -192,23 +199,51 @@ async fn commit(
         }
         state.take_changes(now_ms, &mut batch.books);
     }
-    let replies = loop {
-        match store.commit(&batch).await {
-            Ok(replies) => break replies,
-            Err(error) => {
-                shared.fail(&error);
-                tokio::time::sleep(RETRY_AFTER).await;
-            }
-        }
+    let Some(replies) = persist(store, shared, &batch).await else {
+        tracing::error!(
+            records = recorded,
+            "ended without the store: these are lost"
+        );
+        return false;
     };
     shared.recovered();
-    shared
-        .queued
-        .fetch_sub(batch.records.len(), Ordering::AcqRel);
+    shared.queued.fetch_sub(recorded, Ordering::AcqRel);
     settle_grants(&asked, &batch.grants, replies, now_ms);
     for (id, account) in pending.changed {
         if !account.lock().at_rest() {
             active.insert(id, account);
+        }
+    }
+    true
+}
+
+/// Tries until it is written: the same batch, so that nothing is lost or written twice. `None`
+/// when we are to end meanwhile.
+async fn persist(store: &mut dyn Store, shared: &Shared, batch: &Batch) -> Option<Vec<GrantReply>> {
+    loop {
+        match attempt(store, shared, batch).await {
+            Ok(replies) => return Some(replies),
+            Err(error) => shared.fail(&error),
+        }
+        if shared.is_closing() {
+            return None;
+        }
+        tokio::time::sleep(RETRY_AFTER).await;
+    }
+}
+
+/// One commit. It is never broken off, since nobody could know then whether it was written.
+async fn attempt(
+    store: &mut dyn Store,
+    shared: &Shared,
+    batch: &Batch,
+) -> Result<Vec<GrantReply>, StoreError> {
+    let mut answer = store.commit(batch);
+    match tokio::time::timeout(SLOW, &mut answer).await {
+        Ok(answer) => answer,
+        Err(_) => {
+            shared.fail(&StoreError::Slow(SLOW));
+            answer.await
         }
     }
 }
@@ -216,7 +251,7 @@ async fn commit(
 fn settle_grants(
     asked: &[Arc<Account>],
     requests: &[GrantRequest],
-    replies: Vec<crate::store::GrantReply>,
+    replies: Vec<GrantReply>,
     now_ms: i64,
 ) {
     for ((account, request), reply) in asked.iter().zip(requests).zip(replies) {

@@ -2,40 +2,48 @@
 //! for ahead of need, everything written down in batches by one thread of its own.
 
 mod account;
+mod growth;
 mod keeper;
+mod need;
 mod purse;
+mod reservation;
 #[cfg(test)]
 mod tests;
 
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use dashmap::DashMap;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
-pub use self::purse::{Actual, Need, Purse, RateView, Reservation};
 use self::{
     account::{Account, State},
     keeper::Message,
     purse::Parallel,
+};
+pub use self::{
+    growth::STEP,
+    need::Need,
+    purse::{Purse, RateView},
+    reservation::{Actual, Reservation},
 };
 use crate::{
     clock::Clock,
     engine::{
         budget::{LimitSpec, Unit, Window},
         money::Money,
-        record::{Event, Record},
+        record::{Event, Record, Summary},
     },
     store::{Store, StoreError},
 };
 
 /// More unwritten records than this: the store is behind, and we no longer go on.
-const MOST_QUEUED: usize = 200_000;
+const MOST_QUEUED: usize = if cfg!(test) { 500 } else { 200_000 };
 /// A request waits this long for the store at most.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -52,9 +60,15 @@ pub struct Shared {
     parallel: DashMap<Arc<str>, Arc<Parallel>>,
     /// Records on their way to the store.
     queued: AtomicUsize,
-    down: AtomicBool,
+    /// Refusals that were not recorded one by one, because the store was behind.
+    unrecorded: AtomicU64,
+    /// Told to everybody who waits for the store.
+    down: watch::Sender<bool>,
+    /// The end has come: a store that does not answer is given up.
+    closing: AtomicBool,
     failure: Mutex<Option<String>>,
-    /// `on_down = "local"`: go on with what is leased, and beyond it with a lease of our own.
+    /// `on_down = "local"`: go on with what is leased, and with limits by the minute on our own
+    /// count.
     go_on_when_down: bool,
 }
 
@@ -147,7 +161,9 @@ impl Books {
             accounts: DashMap::new(),
             parallel: DashMap::new(),
             queued: AtomicUsize::new(0),
-            down: AtomicBool::new(false),
+            unrecorded: AtomicU64::new(0),
+            down: watch::Sender::new(false),
+            closing: AtomicBool::new(false),
             failure: Mutex::new(None),
             go_on_when_down,
         });
@@ -201,8 +217,13 @@ impl Books {
         Arc::new(Purse::new(accounts, open, parallel))
     }
 
-    /// Puts a record on its way to the ledger. Never waits.
+    /// Puts a record on its way to the ledger. Never waits. Of refusals only the number is kept
+    /// while the store is behind, since a client can cause them without end.
     pub fn record(&self, request_id: Option<Arc<str>>, event: Event) {
+        if self.0.is_behind() && matches!(event, Event::RequestRefused(_)) {
+            self.0.unrecorded.fetch_add(1, Ordering::AcqRel);
+            return;
+        }
         self.0.queued.fetch_add(1, Ordering::AcqRel);
         let record = Record {
             at: self.0.clock.now_ms(),
@@ -213,20 +234,28 @@ impl Books {
     }
 
     /// Waits until everything recorded so far is on disk.
-    pub async fn flushed(&self) {
+    ///
+    /// # Errors
+    /// `Unavailable` while the store does not answer, unless we are to go on then.
+    pub async fn flushed(&self) -> Result<(), Refusal> {
         let (done, wait) = oneshot::channel();
-        if self.0.to_keeper.send(Message::Flush(done)).is_ok() {
-            self.0.urgent.notify_one();
-            let _ = wait.await;
+        if self.0.to_keeper.send(Message::Flush(done)).is_err() {
+            return Err(Refusal::Unavailable);
         }
+        self.0.urgent.notify_one();
+        self.answered(wait).await
     }
 
-    /// Writes everything, gives all slices back, ends the writing thread.
+    /// Writes everything, gives all slices back, ends the writing thread. A store that does not
+    /// answer is given up: slices that were not given back count as spent at the next start.
     pub async fn close(&self) {
+        self.0.closing.store(true, Ordering::Release);
         let (done, wait) = oneshot::channel();
         if self.0.to_keeper.send(Message::Close(done)).is_ok() {
             self.0.urgent.notify_one();
-            let _ = tokio::time::timeout(PATIENCE, wait).await;
+            if tokio::time::timeout(PATIENCE, wait).await.is_err() {
+                tracing::error!("the store did not answer; what was not written is lost");
+            }
         }
     }
 
@@ -239,9 +268,38 @@ impl Books {
             .clone()
     }
 
+    /// Why requests are refused right now, if they are.
+    pub fn refuses(&self) -> Option<String> {
+        if self.may_go_on() {
+            return None;
+        }
+        let behind = || "more records wait to be written than may".to_owned();
+        Some(self.failure().unwrap_or_else(behind))
+    }
+
     fn may_go_on(&self) -> bool {
-        let behind = self.0.queued.load(Ordering::Acquire) > MOST_QUEUED;
-        !behind && (self.0.go_on_when_down || !self.0.down.load(Ordering::Acquire))
+        !self.0.is_behind() && (self.0.go_on_when_down || !self.is_alone())
+    }
+
+    /// The store does not answer.
+    fn is_alone(&self) -> bool {
+        *self.0.down.borrow()
+    }
+
+    /// Waits for the writing thread, but not for a store that is known to be down.
+    async fn answered(&self, wait: oneshot::Receiver<()>) -> Result<(), Refusal> {
+        let mut down = self.0.down.subscribe();
+        let alone = tokio::select! {
+            biased;
+            answer = wait => return answer.map_err(|_| Refusal::Unavailable),
+            down = down.wait_for(|down| *down) => down.is_ok(),
+            () = tokio::time::sleep(PATIENCE) => false,
+        };
+        if alone && self.0.go_on_when_down {
+            Ok(())
+        } else {
+            Err(Refusal::Unavailable)
+        }
     }
 
     /// Asks the store for what is missing and waits for its answer.
@@ -261,21 +319,30 @@ impl Books {
         }
         self.0.urgent.notify_one();
         for wait in replies {
-            match tokio::time::timeout(PATIENCE, wait).await {
-                Ok(Ok(())) => {}
-                _ => return Err(Refusal::Unavailable),
-            }
+            self.answered(wait).await?;
         }
         Ok(())
     }
 
-    fn ask_ahead(&self, account: &Arc<Account>) {
+    /// Nobody waits for the answer.
+    fn ask_ahead(&self, account: &Arc<Account>, needed: u64) {
         let ask = Message::Ask {
             account: Arc::clone(account),
-            needed: 0,
+            needed,
             reply: None,
         };
         let _ = self.0.to_keeper.send(ask);
+    }
+
+    /// Takes `amount`, which must fit, and sees to what follows from that. Returns what a
+    /// settlement must name.
+    fn take(&self, account: &Arc<Account>, state: &mut State, amount: u64, now_ms: i64) -> i64 {
+        let booked = state.reserve(amount, now_ms);
+        if state.wants_ahead(now_ms) {
+            self.ask_ahead(account, 0);
+        }
+        self.note(account, state);
+        booked
     }
 
     /// Tells the writing thread once that an account has changes.
@@ -294,17 +361,46 @@ impl Shared {
             .collect()
     }
 
+    fn is_behind(&self) -> bool {
+        self.queued.load(Ordering::Acquire) > MOST_QUEUED
+    }
+
+    fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    /// The refusals that were only counted, as one record.
+    fn counted_refusals(&self) -> Option<Record> {
+        let count = self.unrecorded.swap(0, Ordering::AcqRel);
+        let summary = Summary {
+            code: "store_behind",
+            source: None,
+            count,
+        };
+        (count > 0).then(|| Record {
+            at: self.clock.now_ms(),
+            request_id: None,
+            event: Event::RefusalsSummed(summary),
+        })
+    }
+
     fn fail(&self, error: &StoreError) {
-        self.down.store(true, Ordering::Release);
-        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        if failure.is_none() {
+        let why = error.to_string();
+        let known = self
+            .failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .replace(why);
+        if known.is_none() {
             tracing::error!(%error, "the store does not answer; trying again");
         }
-        *failure = Some(error.to_string());
+        // Told last: who hears it finds the reason.
+        self.down.send_replace(true);
     }
 
     fn recovered(&self) {
-        self.down.store(false, Ordering::Release);
+        self.down
+            .send_if_modified(|down| std::mem::replace(down, false));
         let failure = self
             .failure
             .lock()

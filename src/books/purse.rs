@@ -1,8 +1,8 @@
-//! All limits that one key must satisfy, and the reservations made from them.
+//! All limits that one key must satisfy: what fits all of them is reserved, all or nothing.
 
 use std::{
     sync::{
-        Arc,
+        Arc, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -11,11 +11,10 @@ use std::{
 use super::{
     Books, Refusal, Shortfall,
     account::{Account, State},
+    need::Need,
+    reservation::{Held, Reservation},
 };
-use crate::engine::{
-    budget::{Unit, Window},
-    pricing::Rates,
-};
+use crate::engine::budget::{Unit, Window};
 
 /// The accounts of one key, in the order in which they are checked and locked.
 pub struct Purse {
@@ -28,63 +27,6 @@ pub struct Purse {
 pub struct Parallel {
     open: AtomicU64,
     limit: AtomicU64,
-}
-
-/// What a request may use at most, as a function of its output cap.
-#[derive(Debug, Clone)]
-pub struct Need {
-    pub input_tokens: u64,
-    /// Per answer. `None`: no limit needs one, and none is set.
-    pub output_cap: Option<u64>,
-    pub min_output: u64,
-    pub choices: u64,
-    /// Sound can come in or go out.
-    pub audio: bool,
-    pub rates: Option<Arc<Rates>>,
-}
-
-impl Need {
-    fn amount(&self, unit: Unit, cap: u64) -> u64 {
-        let output = cap.saturating_mul(self.choices);
-        match unit {
-            Unit::Requests => 1,
-            Unit::Tokens => self.input_tokens.saturating_add(output),
-            Unit::Cost => self.rates.as_ref().map_or(0, |rates| {
-                rates.worst(self.input_tokens, output, self.audio).nanos()
-            }),
-        }
-    }
-
-    fn floor(&self) -> u64 {
-        self.min_output.min(self.output_cap.unwrap_or(0))
-    }
-}
-
-/// What a request used in the end.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Actual {
-    pub tokens: u64,
-    pub cost: u64,
-}
-
-/// What is held for one request. Must be settled; dropped unsettled it is charged in full,
-/// since nobody can say then what was used.
-pub struct Reservation {
-    books: Books,
-    held: Vec<Held>,
-    /// The cap that fits all limits, if any limit needs one.
-    pub output_cap: Option<u64>,
-    pub cost: u64,
-    pub tokens: u64,
-    open: Option<OpenSlot>,
-    now_ms: i64,
-}
-
-struct Held {
-    account: Arc<Account>,
-    booked: i64,
-    amount: u64,
-    unit: Unit,
 }
 
 /// A per-minute limit as clients are told it.
@@ -127,15 +69,15 @@ impl Purse {
         now_ms: i64,
     ) -> Result<Reservation, Refusal> {
         let slot = self.enter()?;
-        if !books.may_go_on() {
-            return Err(Refusal::Unavailable);
-        }
         // Each turn either ends or has been given something by the store since the last one;
         // the bound is for a store that gives and others that take without end.
         for _ in 0..MOST_TURNS {
+            if !books.may_go_on() {
+                return Err(Refusal::Unavailable);
+            }
             match self.attempt(books, need, now_ms, slot.clone()) {
                 Ok(reservation) => return Ok(reservation),
-                Err(Attempt::Refused(shortfall)) => return Err(Refusal::Short(shortfall)),
+                Err(Attempt::Refused(refusal)) => return Err(refusal),
                 Err(Attempt::Ask(short)) => books.ask(short).await?,
             }
         }
@@ -174,48 +116,63 @@ impl Purse {
     ) -> Result<Reservation, Attempt> {
         let mut states: Vec<_> = self.accounts.iter().map(|account| account.lock()).collect();
         let wanted = need.output_cap.unwrap_or(0);
-        let fits = |states: &mut [std::sync::MutexGuard<'_, State>], cap: u64| {
-            states
-                .iter_mut()
-                .all(|state| need.amount(state.unit(), cap) <= state.headroom(now_ms))
+        let cap = if fits(&mut states, need, wanted, now_ms) {
+            wanted
+        } else {
+            self.make_do(&mut states, books.is_alone(), need, now_ms)?
         };
-        let mut cap = wanted;
-        if !fits(&mut states, wanted) {
-            let short: Vec<(Arc<Account>, u64)> = states
-                .iter_mut()
-                .zip(&self.accounts)
-                .filter_map(|(state, account)| {
-                    let missing = need
-                        .amount(state.unit(), wanted)
-                        .checked_sub(state.headroom(now_ms))?;
-                    let ask = missing > 0 && !state.exhausted(now_ms);
-                    ask.then(|| (Arc::clone(account), missing))
-                })
-                .collect();
+        let held = self.take(books, &mut states, need, cap, now_ms);
+        drop(states);
+        Ok(Reservation::new(books, held, need, cap, slot, now_ms))
+    }
+
+    /// The whole need does not fit: asks for more, or finds the largest cap that does fit.
+    fn make_do(
+        &self,
+        states: &mut [MutexGuard<'_, State>],
+        alone: bool,
+        need: &Need,
+        now_ms: i64,
+    ) -> Result<u64, Attempt> {
+        let wanted = need.output_cap.unwrap_or(0);
+        if alone {
+            for state in states.iter_mut() {
+                let amount = need.amount(state.unit(), wanted);
+                state.help_itself(amount, now_ms);
+            }
+        } else {
+            let short = self.missing(states, need, wanted, now_ms);
             if !short.is_empty() {
                 return Err(Attempt::Ask(short));
             }
-            // The store has no more to give: the largest cap that fits, or a refusal.
-            cap = largest(need.floor(), wanted, |cap| fits(&mut states, cap))
-                .ok_or_else(|| Attempt::Refused(shortfall(&mut states, need, now_ms)))?;
         }
-        let held = self.take(books, &mut states, need, cap, now_ms);
-        let amount = |unit| need.amount(unit, cap);
-        Ok(Reservation {
-            books: books.clone(),
-            held,
-            output_cap: need.output_cap.map(|_| cap),
-            cost: amount(Unit::Cost),
-            tokens: amount(Unit::Tokens),
-            open: Some(slot),
-            now_ms,
-        })
+        largest(need.floor(), wanted, |cap| fits(states, need, cap, now_ms))
+            .ok_or_else(|| Attempt::Refused(refusal(states, alone, need, now_ms)))
+    }
+
+    /// What is missing of the whole need where the store may have more.
+    fn missing(
+        &self,
+        states: &mut [MutexGuard<'_, State>],
+        need: &Need,
+        cap: u64,
+        now_ms: i64,
+    ) -> Vec<(Arc<Account>, u64)> {
+        let short = states.iter_mut().zip(&self.accounts);
+        short
+            .filter_map(|(state, account)| {
+                let amount = need.amount(state.unit(), cap);
+                let missing = amount.checked_sub(state.headroom(now_ms))?;
+                let ask = missing > 0 && !state.exhausted(now_ms);
+                ask.then(|| (Arc::clone(account), missing))
+            })
+            .collect()
     }
 
     fn take(
         &self,
         books: &Books,
-        states: &mut [std::sync::MutexGuard<'_, State>],
+        states: &mut [MutexGuard<'_, State>],
         need: &Need,
         cap: u64,
         now_ms: i64,
@@ -224,17 +181,8 @@ impl Purse {
         for (state, account) in states.iter_mut().zip(&self.accounts) {
             let unit = state.unit();
             let amount = need.amount(unit, cap);
-            let booked = state.reserve(amount, now_ms);
-            if state.wants_ahead(now_ms) {
-                books.ask_ahead(account);
-            }
-            books.note(account, state);
-            held.push(Held {
-                account: Arc::clone(account),
-                booked,
-                amount,
-                unit,
-            });
+            let booked = books.take(account, state, amount, now_ms);
+            held.push(Held::new(account, unit, booked, amount));
         }
         held
     }
@@ -261,15 +209,15 @@ impl Purse {
 
 const MOST_TURNS: usize = 1_000;
 
-enum Attempt {
-    Refused(Box<Shortfall>),
+pub(super) enum Attempt {
+    Refused(Refusal),
     /// (account, what is missing of the whole need).
     Ask(Vec<(Arc<Account>, u64)>),
 }
 
 /// Leaves the count of open requests when the last holder is gone.
 #[derive(Clone)]
-struct OpenSlot(#[allow(dead_code, reason = "held for its drop")] Arc<Leave>);
+pub(super) struct OpenSlot(#[allow(dead_code, reason = "held for its drop")] Arc<Leave>);
 
 struct Leave(Arc<Parallel>);
 
@@ -279,8 +227,11 @@ impl Drop for Leave {
     }
 }
 
-/// The largest cap in `floor..=wanted` for which `fits` holds; `fits` is monotone.
-fn largest(floor: u64, wanted: u64, mut fits: impl FnMut(u64) -> bool) -> Option<u64> {
+/// The largest cap in `floor..=wanted` for which `fits` holds, which is monotone.
+pub(super) fn largest(floor: u64, wanted: u64, mut fits: impl FnMut(u64) -> bool) -> Option<u64> {
+    if fits(wanted) {
+        return Some(wanted);
+    }
     if !fits(floor) {
         return None;
     }
@@ -296,21 +247,34 @@ fn largest(floor: u64, wanted: u64, mut fits: impl FnMut(u64) -> bool) -> Option
     Some(good)
 }
 
-/// Names the first limit that even the smallest answer does not fit.
-fn shortfall(
-    states: &mut [std::sync::MutexGuard<'_, State>],
-    need: &Need,
-    now_ms: i64,
-) -> Box<Shortfall> {
-    let floor = need.floor();
-    let at = states
+fn fits(states: &mut [MutexGuard<'_, State>], need: &Need, cap: u64, now_ms: i64) -> bool {
+    states
         .iter_mut()
-        .position(|state| need.amount(state.unit(), floor) > state.headroom(now_ms))
-        .unwrap_or(0);
-    let Some(state) = states.get_mut(at) else {
-        return Box::default();
-    };
-    let needed = need.amount(state.unit(), floor);
+        .all(|state| need.amount(state.unit(), cap) <= state.headroom(now_ms))
+}
+
+/// Names the first limit that even the smallest answer does not fit.
+fn refusal(states: &mut [MutexGuard<'_, State>], alone: bool, need: &Need, now_ms: i64) -> Refusal {
+    let floor = need.floor();
+    for state in states {
+        let needed = need.amount(state.unit(), floor);
+        if needed <= state.headroom(now_ms) {
+            continue;
+        }
+        return no_room(state, alone, needed, now_ms);
+    }
+    Refusal::Unavailable
+}
+
+/// Alone, we cannot know how a limit stands that is not counted here.
+pub(super) fn no_room(state: &mut State, alone: bool, needed: u64, now_ms: i64) -> Refusal {
+    if alone && !state.sliding() {
+        return Refusal::Unavailable;
+    }
+    Refusal::Short(shortfall(state, needed, now_ms))
+}
+
+fn shortfall(state: &mut State, needed: u64, now_ms: i64) -> Box<Shortfall> {
     let view = state.view(needed, now_ms);
     let spec = &state.spec;
     let wait = view
@@ -329,36 +293,4 @@ fn shortfall(
         retry_after: wait.map(Duration::from_millis),
         zone: spec.calendar.zone.clone(),
     })
-}
-
-impl Reservation {
-    /// Replaces what was held by what was used.
-    pub fn settle(mut self, actual: Actual, now_ms: i64) {
-        self.close(now_ms, |held| match held.unit {
-            Unit::Requests => held.amount,
-            Unit::Tokens => actual.tokens,
-            Unit::Cost => actual.cost,
-        });
-    }
-
-    /// Nothing was sent: everything goes back, and nothing counts.
-    pub fn release(mut self, now_ms: i64) {
-        self.close(now_ms, |_| 0);
-    }
-
-    fn close(&mut self, now_ms: i64, used: impl Fn(&Held) -> u64) {
-        for held in std::mem::take(&mut self.held) {
-            let used = used(&held);
-            let mut state = held.account.lock();
-            state.settle(held.booked, held.amount, used, now_ms);
-            self.books.note(&held.account, &mut state);
-        }
-        self.open = None;
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        self.close(self.now_ms, |held| held.amount);
-    }
 }

@@ -26,7 +26,10 @@ pub(super) fn shared(table: &mut Table<'_>) -> Budget {
 pub(super) fn of_policy(table: &mut Table<'_>) -> Budget {
     let none = Budget::none();
     let shared = shared(table);
-    let words = [("exact", Enforcement::Exact)];
+    let words = [
+        ("exact", Enforcement::Exact),
+        ("elastic", Enforcement::Elastic),
+    ];
     let most = table.optional("max_output_tokens", positive);
     let default = table.optional("default_output_tokens", positive);
     let ceiling = [default, most]

@@ -86,9 +86,15 @@ pub enum StoreUrl {
     Sqlite(PathBuf),
 }
 
+/// While the store does not answer. In neither case is a budget passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnDown {
+    /// Every request that would be admitted is refused instead (503).
     Refuse,
+    /// Budgets: what the store has written down as taken by this process may be used up, the
+    /// next request is refused (503). Limits by the minute: each process goes on by its own
+    /// count, so that N processes admit up to N times the limit. Keys without limits go on.
+    /// Records wait in memory, up to a bound at which all is refused.
     Local,
 }
 

@@ -1,7 +1,7 @@
 //! What the ledger holds: names, counts, codes and digests. No field can hold a prompt, an
 //! argument or an answer.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -32,6 +32,8 @@ pub enum Event {
     RequestRefused(Box<Refused>),
     /// A tool call that a model proposed, passed or not.
     CallJudged(Box<JudgedCall>),
+    /// Refusals that are too many to be recorded one by one.
+    RefusalsSummed(Summary),
     ConfigurationReloaded {
         keys: usize,
         policies: usize,
@@ -56,6 +58,7 @@ impl Event {
             Self::RequestSettled(_) => "request_settled",
             Self::RequestRefused(_) => "request_refused",
             Self::CallJudged(_) => "call_judged",
+            Self::RefusalsSummed(_) => "refusals_summed",
             Self::ConfigurationReloaded { .. } => "configuration_reloaded",
             Self::ConfigurationRefused { .. } => "configuration_refused",
             Self::LeaseRecovered { .. } => "lease_recovered",
@@ -210,6 +213,16 @@ pub type Digest256 = [u8; 32];
 
 /// What the first record follows.
 pub const CHAIN_START: Digest256 = [0; 32];
+
+/// So many refusals of one kind since the last record of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    pub code: &'static str,
+    /// The address they came from, if all came from one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<IpAddr>,
+    pub count: u64,
+}
 
 /// A chain link's digest: over the one before, the number, and the record as written.
 pub fn link(prev: &Digest256, seq: i64, body: &str) -> Digest256 {

@@ -1,18 +1,21 @@
 //! Admission: everything that must hold before a byte goes to a provider. Only a `Permit` can
 //! be sent upstream, and only this file makes one.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+};
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use super::{
     live::Live,
-    rejection::Rejection,
+    rejection::{Rejection, Source, Told},
     resolve::{Target, resolve},
 };
 use crate::{
-    books::{Actual, Books, Need, Purse, Reservation},
+    books::{Actual, Books, Need, Purse, Refusal, Reservation, STEP},
     clock::Clock,
     config::{ApiKey, CapMember, Provider},
     engine::{
@@ -23,9 +26,9 @@ use crate::{
             input::{self, InputFault},
             tool_offers::{self, Admitted},
         },
-        policy::{Batch, Budget, Contracts, Key, OnBlock, Policy},
-        pricing::Usage,
-        record::{Closing, Event, JudgedCall, OfferNotes, Opening, Outcome, Subject},
+        policy::{Batch, Budget, Contracts, Enforcement, Key, OnBlock, Policy},
+        pricing::{Usage, UsageReading},
+        record::{Closing, Event, JudgedCall, OfferNotes, Opening, Outcome, Refused, Subject},
         tokens,
     },
 };
@@ -102,8 +105,19 @@ pub async fn admit(
     if target.rates.is_none() && purse.counts_cost() {
         return Err(Rejection::PriceUnknown { model: call.model });
     }
-    let reservation = reserve(books, purse, asked, &call, &target, body.len(), now_ms).await?;
+    let cap = Cap::of(&asked.policy.budget, &call, &target, purse.needs_cap());
+    let need = Need {
+        input_tokens: tokens::input_bound(&call, body.len()),
+        output_cap: cap.reserved(),
+        min_output: asked.policy.budget.min_output_tokens,
+        choices: if cap.grows() { 1 } else { call.choices },
+        audio: call.audio,
+        rates: target.rates.as_ref().map(|at| Arc::clone(&at.rates)),
+    };
+    let exact = || tokens::exact_input(&call, body.len(), &target.model);
+    let mut reservation = reserve(books, purse, need, exact, now_ms).await?;
     let granted = Granted {
+        cap: cap.settle(&mut reservation),
         target,
         tools,
         reservation,
@@ -116,6 +130,8 @@ struct Granted {
     target: Target,
     tools: Admitted,
     reservation: Reservation,
+    /// The output cap that goes upstream.
+    cap: Option<u64>,
 }
 
 fn check_input(policy: &Policy, call: &ChatRequest) -> Result<(), Rejection> {
@@ -128,34 +144,76 @@ fn check_input(policy: &Policy, call: &ChatRequest) -> Result<(), Rejection> {
 async fn reserve(
     books: &Books,
     purse: &Purse,
-    asked: &Asked<'_>,
-    call: &ChatRequest,
-    target: &Target,
-    body_bytes: usize,
+    mut need: Need,
+    exact_input: impl FnOnce() -> u64,
     now_ms: i64,
 ) -> Result<Reservation, Rejection> {
-    let budget = &asked.policy.budget;
-    let mut need = Need {
-        input_tokens: tokens::input_bound(call, body_bytes),
-        output_cap: output_cap(budget, call, target, purse.needs_cap()),
-        min_output: budget.min_output_tokens,
-        choices: call.choices,
-        audio: call.audio,
-        rates: target.rates.as_ref().map(|at| Arc::clone(&at.rates)),
+    let refusal = match purse.reserve(books, &need, now_ms).await {
+        Ok(reservation) => return Ok(reservation),
+        Err(refusal) => refusal,
     };
-    match purse.reserve(books, &need, now_ms).await {
-        Ok(reservation) => Ok(reservation),
-        Err(refusal) => {
-            // The cheap bound did not fit; counting closer may.
-            let exact = tokens::exact_input(call, body_bytes, &target.model);
-            if exact >= need.input_tokens {
-                return Err(refusal.into());
+    // The cheap bound did not fit; counting closer may.
+    let exact = exact_input();
+    if exact >= need.input_tokens {
+        return Err(refusal.into());
+    }
+    need.input_tokens = exact;
+    purse
+        .reserve(books, &need, now_ms)
+        .await
+        .map_err(Rejection::from)
+}
+
+/// How long the answer may be, and how much of that is reserved for at once.
+enum Cap {
+    /// All of it, and what fits the limits is what goes upstream.
+    Whole(Option<u64>),
+    /// A little; the rest as the answer comes. Limits do not lower what goes upstream.
+    Growing { sent: Option<u64>, choices: u64 },
+}
+
+impl Cap {
+    fn of(budget: &Budget, call: &ChatRequest, target: &Target, needed: bool) -> Self {
+        if budget.enforcement == Enforcement::Elastic && call.stream && needed {
+            Self::Growing {
+                sent: output_cap(budget, call, target, false),
+                choices: call.choices,
             }
-            need.input_tokens = exact;
-            purse
-                .reserve(books, &need, now_ms)
-                .await
-                .map_err(Rejection::from)
+        } else {
+            Self::Whole(output_cap(budget, call, target, needed))
+        }
+    }
+
+    fn grows(&self) -> bool {
+        matches!(self, Self::Growing { .. })
+    }
+
+    fn reserved(&self) -> Option<u64> {
+        match self {
+            Self::Whole(cap) => *cap,
+            Self::Growing { .. } => Some(self.most().map_or(STEP, |most| most.min(STEP))),
+        }
+    }
+
+    /// All answers of a growing reservation together.
+    fn most(&self) -> Option<u64> {
+        match self {
+            Self::Growing {
+                sent: Some(cap),
+                choices,
+            } => Some(cap.saturating_mul(*choices)),
+            _ => None,
+        }
+    }
+
+    /// The cap that goes upstream.
+    fn settle(&self, reservation: &mut Reservation) -> Option<u64> {
+        match self {
+            Self::Whole(_) => reservation.output_cap,
+            Self::Growing { sent, .. } => {
+                reservation.let_grow(self.most());
+                *sent
+            }
         }
     }
 }
@@ -190,8 +248,9 @@ fn permit(
         target,
         tools,
         reservation,
+        cap,
     } = granted;
-    let cap = reservation.output_cap;
+    let input_bound = reservation.input_tokens();
     let ask_usage = call.stream && target.provider.stream_usage;
     let insert_usage = ask_usage && call.include_usage != Some(true);
     let edits = Edits {
@@ -212,7 +271,7 @@ fn permit(
         stream: call.stream,
         hide_usage: insert_usage,
         lowered_cap: cap.filter(|cap| client_cap.is_some_and(|asked| *cap < asked)),
-        input_estimate: tokens::estimate(call.content.bytes + call.tool_bytes()),
+        input_estimate: tokens::estimate(call.content.bytes + call.tool_bytes()).min(input_bound),
         call_guard: call_guard(asked, tools.offered),
         delivery: delivery(asked.policy, call),
         reservation: Some(reservation),
@@ -317,6 +376,59 @@ impl Permit {
         self.sent = true;
     }
 
+    /// Whether what leaves must be covered first.
+    pub fn grows(&self) -> bool {
+        let reservation = self.reservation.as_ref();
+        reservation.is_some_and(|held| held.covered().is_some())
+    }
+
+    /// Estimates never count what no limit was asked for.
+    fn covered(&self) -> u64 {
+        let covered = self.reservation.as_ref().and_then(Reservation::covered);
+        covered.unwrap_or(u64::MAX)
+    }
+
+    /// Ready once `output` tokens of the answer are covered.
+    ///
+    /// # Errors
+    /// The limit that leaves no more.
+    pub fn poll_cover(&mut self, cx: &mut Context<'_>, output: u64) -> Poll<Result<(), Refusal>> {
+        let now_ms = self.clock.now_ms();
+        match &mut self.reservation {
+            Some(held) => held.poll_cover(cx, output, now_ms),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// The words of a refusal in the middle of an answer.
+    pub fn tell(&self, rejection: &Rejection) -> Told {
+        let fresh = self.request_id.trim_start_matches("req_");
+        rejection.tell(Source {
+            decision: &format!("dec_{fresh}"),
+            policy: self.subject.policy.as_deref(),
+        })
+    }
+
+    /// Beside the settlement, so that the ledger names the limit.
+    pub fn record_refused(&self, rejection: &Rejection, told: &Told) {
+        let refused = Refused {
+            subject: self.subject.clone(),
+            code: told.code,
+            status: told.status.as_u16(),
+            rule: rejection.rule(),
+            duration_ms: self.clock.now_ms() - self.started_ms,
+        };
+        let event = Event::RequestRefused(Box::new(refused));
+        self.books.record(Some(Arc::clone(&self.request_id)), event);
+    }
+
+    /// Nothing was sent, and nothing will be: everything goes back.
+    pub fn withdraw(&mut self) {
+        if let Some(reservation) = self.reservation.take() {
+            reservation.release(self.clock.now_ms());
+        }
+    }
+
     fn record_start(
         &self,
         policy: &Policy,
@@ -345,11 +457,11 @@ impl Permit {
 
     /// Settles with what the answer amounted to. A second call changes nothing.
     pub fn close(&mut self, tally: &Tally, outcome: Outcome, status: u16) {
+        let now_ms = self.clock.now_ms();
+        let (usage, estimated) = self.usage(tally, outcome);
         let Some(reservation) = self.reservation.take() else {
             return;
         };
-        let now_ms = self.clock.now_ms();
-        let (usage, estimated) = self.usage(tally, outcome);
         let tier = tally.service_tier.as_deref();
         let rates = self.target.rates.as_ref();
         let free = usage == Usage::default();
@@ -389,18 +501,22 @@ impl Permit {
     /// Reported usage as it is; else a count of what went in and came out. An error answer and
     /// an answer without content cost nothing.
     fn usage(&self, tally: &Tally, outcome: Outcome) -> (Usage, bool) {
-        if let Some(read) = tally.usage {
-            return (read.usage, false);
+        let written = tokens::estimate(tally.written).min(self.covered());
+        if let Some(UsageReading { mut usage, .. }) = tally.usage {
+            // A report in the middle of an answer that we cut is behind what was written.
+            if outcome == Outcome::Cut {
+                usage.output = usage.output.max(written);
+            }
+            return (usage, false);
         }
         let left = outcome == Outcome::ClientGone && self.sent;
         if tally.written == 0 && !left {
             return (Usage::default(), outcome == Outcome::Completed);
         }
-        let output = tokens::estimate(tally.written);
         (
             Usage {
                 input: self.input_estimate,
-                output,
+                output: written,
                 ..Usage::default()
             },
             true,

@@ -16,6 +16,8 @@ use super::rejection::Rejection;
 
 /// A client that stalls in the middle of its body is let go after this long without a byte.
 const STALL: Duration = Duration::from_secs(60);
+/// For so long a body is read that nobody will look at.
+const DISCARD: Duration = Duration::from_secs(30);
 /// More codings on top of each other than this are a trick, not a client.
 const MOST_CODINGS: usize = 3;
 
@@ -23,7 +25,11 @@ const MOST_CODINGS: usize = 3;
 ///
 /// # Errors
 /// `BodyTooLarge`, `UnreadableBody`, `BodyTimeout` or `InvalidRequest`.
-pub async fn read(headers: &HeaderMap, body: Incoming, limit: u64) -> Result<Bytes, Rejection> {
+pub async fn read(
+    headers: &HeaderMap,
+    body: &mut Incoming,
+    limit: u64,
+) -> Result<Bytes, Rejection> {
     let received = collect(body, limit).await?;
     let codings = codings(headers)?;
     codings
@@ -32,7 +38,27 @@ pub async fn read(headers: &HeaderMap, body: Incoming, limit: u64) -> Result<Byt
         .try_fold(received, |body, coding| decode(coding, &body, limit))
 }
 
-async fn collect(mut body: Incoming, limit: u64) -> Result<Bytes, Rejection> {
+/// Reads what is left of the body of a refused request, so that the refusal arrives: a client
+/// that is still sending when the connection closes sees a broken connection, and sends again.
+/// Not if there is too much of it, nor if the client waits to be asked for it.
+pub async fn discard(headers: &HeaderMap, body: &mut Incoming, limit: u64) {
+    let mut left = limit.saturating_mul(2);
+    if body.size_hint().lower() > left || headers.contains_key(header::EXPECT) {
+        return;
+    }
+    let rest = async {
+        while let Some(Ok(frame)) = body.frame().await {
+            let size = frame.data_ref().map_or(0, Bytes::len) as u64;
+            match left.checked_sub(size) {
+                Some(fewer) => left = fewer,
+                None => break,
+            }
+        }
+    };
+    let _ = tokio::time::timeout(DISCARD, rest).await;
+}
+
+async fn collect(body: &mut Incoming, limit: u64) -> Result<Bytes, Rejection> {
     let too_large = || Rejection::BodyTooLarge { limit };
     if body.size_hint().lower() > limit {
         return Err(too_large());

@@ -3,6 +3,7 @@
 mod admit;
 mod auth;
 mod cors;
+mod elastic;
 mod intake;
 mod live;
 mod models;
@@ -84,9 +85,16 @@ impl Worker {
             return response;
         }
         let mut trail = Trail::new(&self.proxy.clock);
-        let mut response = match self.serve(&live, &mut trail, request, peer).await {
+        let (head, mut body) = request.into_parts();
+        let served = self.serve(&live, &mut trail, &head, &mut body, peer).await;
+        let mut response = match served {
             Ok(response) => response,
-            Err(rejection) => self.reject(&trail, &rejection),
+            Err(rejection) => {
+                let refusal = self.reject(&trail, &rejection);
+                let limit = live.config.server.max_request_body;
+                intake::discard(&head.headers, &mut body, limit).await;
+                refusal
+            }
         };
         trail.mark(response.headers_mut(), self.proxy.clock.now_ms());
         if let Some(origin) = origin {
@@ -99,11 +107,11 @@ impl Worker {
         &self,
         live: &Live,
         trail: &mut Trail,
-        request: Request<Incoming>,
+        head: &http::request::Parts,
+        body: &mut Incoming,
         peer: SocketAddr,
     ) -> Result<Response<Body>, Rejection> {
         let proxy = &*self.proxy;
-        let (head, body) = request.into_parts();
         if head.method == Method::OPTIONS {
             return Err(Rejection::WrongMethod { allow: "GET, POST" });
         }
@@ -152,7 +160,11 @@ impl Worker {
         };
         let mut permit = admit::admit(&proxy.books, &proxy.clock, &asked, body).await?;
         if proxy.before_release {
-            proxy.books.flushed().await;
+            let flushed = proxy.books.flushed().await;
+            if let Err(refusal) = flushed {
+                permit.withdraw();
+                return Err(refusal.into());
+            }
         }
         permit.mark_sent();
         let lowered = permit.lowered_cap();

@@ -431,8 +431,8 @@ impl Rejection {
                 S::SERVICE_UNAVAILABLE,
                 SERVER,
                 "guard_unavailable",
-                "Tallygate cannot reach its store, so it cannot decide, and its configuration \
-                 says to refuse then.",
+                "Tallygate cannot reach its store, so it cannot know whether this request fits \
+                 its limits, and refuses it.",
             )
             .no_retry(),
             Self::ProviderUnavailable { provider } => Shape::new(

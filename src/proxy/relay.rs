@@ -19,6 +19,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::{
     admit::Permit,
+    elastic::Elastic,
     rejection::{Rejection, UpstreamFault},
     upstream::{Reply, ReplyBody},
 };
@@ -71,14 +72,20 @@ pub struct Relay {
     permit: Permit,
     source: ReplyBody,
     chat: ChatStream,
+    /// Where the reservation grows with the answer.
+    elastic: Option<Elastic>,
     /// What may leave.
     ready: Vec<Bytes>,
+    /// A limit cut the answer before anything had left.
+    refused: Option<Rejection>,
     idle: Duration,
     begun: Instant,
     last_piece: Instant,
     last_sent: Instant,
     withheld_since: Option<Instant>,
     alarm: Pin<Box<Sleep>>,
+    /// Something has left.
+    delivered: bool,
     /// How often in a row nothing more was there.
     looks: u8,
     outcome: Outcome,
@@ -153,23 +160,30 @@ async fn stream(permit: Permit, reply: Reply) -> Result<Response<Body>, Rejectio
         most_withheld: MOST_WITHHELD,
         calls: permit.call_rules(),
     };
+    let elastic = permit.grows().then(Elastic::default);
     let now = Instant::now();
     let mut relay = Relay {
         permit,
         source: reply.body,
         chat: ChatStream::new(rules),
+        elastic,
         ready: Vec::new(),
+        refused: None,
         idle,
         begun: now,
         last_piece: now,
         last_sent: now,
         withheld_since: None,
         alarm: Box::pin(tokio::time::sleep(idle.min(KEEP_ALIVE))),
+        delivered: false,
         looks: 0,
         outcome: Outcome::Completed,
     };
     // While nothing has left, a failure can still be told with a status.
     std::future::poll_fn(|cx| relay.poll_first(cx)).await;
+    if let Some(rejection) = relay.refused.take() {
+        return Err(rejection);
+    }
     if relay.ready.is_empty() && !relay.chat.has_sent() {
         return Err(relay.give_up());
     }
@@ -190,18 +204,37 @@ const NO_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 impl Relay {
     fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while self.ready.is_empty() && !self.chat.is_over() {
+        while self.ready.is_empty() && !self.is_over() {
             std::task::ready!(self.poll_source(cx));
         }
         Poll::Ready(())
     }
 
-    /// Takes one piece in, or the end, or the alarm.
+    fn is_over(&self) -> bool {
+        self.chat.is_over() && !self.elastic.as_ref().is_some_and(Elastic::holds)
+    }
+
     fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        std::task::ready!(self.poll_input(cx));
+        for judged in self.chat.take_judged() {
+            self.permit.record_call(&judged);
+        }
+        Poll::Ready(())
+    }
+
+    /// Takes one piece in, or the end, or the alarm.
+    fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.elastic.as_ref().is_some_and(Elastic::holds) {
+            return self.poll_elastic(cx);
+        }
         match self.source.poll_piece(cx) {
             Poll::Ready(Some(Ok(piece))) => {
                 self.last_piece = Instant::now();
                 self.looks = 0;
+                if let Some(elastic) = &mut self.elastic {
+                    elastic.push(piece);
+                    return self.poll_elastic(cx);
+                }
                 self.chat.feed(piece, &mut self.ready);
                 self.mind_the_wait(self.last_piece);
             }
@@ -211,10 +244,35 @@ impl Relay {
             }
             Poll::Pending => return self.poll_alarm(cx),
         }
-        for judged in self.chat.take_judged() {
-            self.permit.record_call(&judged);
-        }
         Poll::Ready(())
+    }
+
+    fn poll_elastic(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(elastic) = &mut self.elastic else {
+            return Poll::Ready(());
+        };
+        let read = elastic.poll_read(cx, &mut self.permit, &mut self.chat, &mut self.ready);
+        if let Err(refusal) = std::task::ready!(read) {
+            self.cut(refusal.into());
+        }
+        self.mind_the_wait(self.last_piece);
+        Poll::Ready(())
+    }
+
+    /// Ends the answer at a limit: what has left stays, the reason follows, the provider is left.
+    fn cut(&mut self, rejection: Rejection) {
+        let told = self.permit.tell(&rejection);
+        self.outcome = Outcome::Cut;
+        self.permit.close(self.chat.tally(), Outcome::Cut, 200);
+        self.source = ReplyBody::Over;
+        let nothing_left = self.ready.is_empty() && !self.delivered;
+        self.chat.cut(&told.body, &mut self.ready);
+        if nothing_left {
+            self.ready.clear();
+            self.refused = Some(rejection);
+        } else {
+            self.permit.record_refused(&rejection, &told);
+        }
     }
 
     /// One timer for the whole stream: it is set again only when it goes off too early.
@@ -288,7 +346,7 @@ impl Relay {
     fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
             let size: usize = self.ready.iter().map(Bytes::len).sum();
-            if self.chat.is_over() || size >= LARGEST_WRITE {
+            if self.is_over() || size >= LARGEST_WRITE {
                 if size == 0 {
                     self.settle();
                     return Poll::Ready(None);
@@ -311,6 +369,7 @@ impl Relay {
 
     fn take(&mut self) -> Bytes {
         self.looks = 0;
+        self.delivered = true;
         if self.ready.len() == 1 {
             return self.ready.pop().unwrap_or_default();
         }

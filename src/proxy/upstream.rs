@@ -52,6 +52,8 @@ pub struct Reply {
 pub enum ReplyBody {
     Http(reqwest::Body),
     Sandbox(Box<sandbox::Playback>),
+    /// Nothing more is wanted: the provider was left.
+    Over,
 }
 
 /// The body broke off before its end.
@@ -237,6 +239,7 @@ impl ReplyBody {
                         .poll_piece(cx)
                         .map(|piece| piece.map(|piece| piece.map_err(|_| Broken)));
                 }
+                Self::Over => return Poll::Ready(None),
                 Self::Http(body) => std::task::ready!(Pin::new(body).poll_frame(cx)),
             };
             match frame {

@@ -17,6 +17,8 @@ pub enum StoreError {
     Open(String),
     #[error("the database does not answer: {0}")]
     Down(String),
+    #[error("the database has not answered for {} seconds", .0.as_secs())]
+    Slow(std::time::Duration),
 }
 
 /// All that one commit writes, in one transaction.

@@ -1,9 +1,12 @@
 //! SQLite: WAL, one writer, full synchronisation. No arithmetic in SQL but sums: the rules are
 //! `engine::budget`'s.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     fs::{File, OpenOptions},
-    path::Path,
+    path::{Path, PathBuf},
     pin::Pin,
     str::FromStr,
     time::Duration,
@@ -31,7 +34,10 @@ const BUSY: Duration = Duration::from_secs(5);
 
 /// The serving process's connection. Holds the lock file for as long as it lives.
 pub struct Sqlite {
+    path: PathBuf,
     connection: SqliteConnection,
+    /// The last commit failed: nobody knows in which state it left the connection.
+    suspect: bool,
     head: Head,
     _lock: File,
 }
@@ -62,7 +68,9 @@ impl Sqlite {
             make_private(parent).map_err(|error| open(&error))?;
         }
         let lock = lock(path)?;
-        let mut connection = connect(path, false).await.map_err(|error| open(&error))?;
+        let mut connection = connect(path, Open::OrMake)
+            .await
+            .map_err(|error| open(&error))?;
         migrate(&mut connection)
             .await
             .map_err(|error| open(&error))?;
@@ -80,7 +88,9 @@ impl Sqlite {
             },
         };
         Ok(Self {
+            path: path.to_owned(),
             connection,
+            suspect: false,
             head,
             _lock: lock,
         })
@@ -125,7 +135,14 @@ impl Sqlite {
 
 impl Store for Sqlite {
     fn commit<'a>(&'a mut self, batch: &'a Batch) -> Answer<'a, Vec<GrantReply>> {
-        Box::pin(self.write(batch))
+        Box::pin(async {
+            if self.suspect {
+                self.connection = connect(&self.path, Open::Existing).await?;
+            }
+            let done = self.write(batch).await;
+            self.suspect = done.is_err();
+            done
+        })
     }
 
     fn recover(&mut self, now_ms: i64) -> Answer<'_, Vec<(String, i64, u64)>> {
@@ -281,7 +298,7 @@ impl Reader {
     /// # Errors
     /// `Open` when there is no such database.
     pub async fn open(path: &Path) -> Result<Self, StoreError> {
-        let connection = connect(path, true)
+        let connection = connect(path, Open::ToRead)
             .await
             .map_err(|error| StoreError::Open(format!("{}: {error}", path.display())))?;
         Ok(Self { connection })
@@ -358,15 +375,24 @@ impl Reader {
     }
 }
 
-async fn connect(path: &Path, read_only: bool) -> Result<SqliteConnection, sqlx::Error> {
+/// What a connection is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Open {
+    OrMake,
+    /// An empty database in the place of one that is gone would have forgotten what was used.
+    Existing,
+    ToRead,
+}
+
+async fn connect(path: &Path, open: Open) -> Result<SqliteConnection, sqlx::Error> {
     let options = SqliteConnectOptions::from_str("sqlite::memory:")?
         .filename(path)
         .in_memory(false)
         .shared_cache(false)
-        .create_if_missing(!read_only)
-        .read_only(read_only)
+        .create_if_missing(open == Open::OrMake)
+        .read_only(open == Open::ToRead)
         .busy_timeout(BUSY);
-    let options = if read_only {
+    let options = if open == Open::ToRead {
         options
     } else {
         options

@@ -1,6 +1,6 @@
 //! What does Tallygate cost? Drives a mock provider directly, through nginx and through Tallygate,
 //! in turn within each round, and prints a Markdown table. `./bench` builds all it needs;
-//! `./bench --quick` takes half a minute. Everything runs on the loopback and ends by itself.
+//! `./bench --quick` takes half a minute, `--only WORDS` measures the loads of that name. Everything runs on the loopback and ends by itself.
 
 #![allow(
     clippy::indexing_slicing,
@@ -40,17 +40,23 @@ fn main() -> Result<()> {
         } else {
             (5, 1.0)
         };
-        measure(rounds, scale)?;
+        let only = given
+            .iter()
+            .position(|argument| argument == "--only")
+            .and_then(|at| given.get(at + 1));
+        measure(rounds, scale, only.map(String::as_str))?;
     }
     Ok(())
 }
 
-fn measure(rounds: u32, scale: f64) -> Result<()> {
+/// `only`: nothing but the loads whose name holds this text.
+fn measure(rounds: u32, scale: f64, only: Option<&str>) -> Result<()> {
     // Threads sleep to the nanosecond, where the system lets us.
     let _ = fs::write("/proc/self/timerslack_ns", "1");
     let mut report = Report::default();
     // Memory first and in processes of its own: a proxy that has worked keeps what it had.
-    each_target(|target| {
+    let whole = only.is_none();
+    each_target(whole, |target| {
         let sizes = load::idle_streams(target, &IDLE_STREAMS).context("idle streams")?;
         report.memory(target.name, sizes);
         Ok(())
@@ -58,7 +64,8 @@ fn measure(rounds: u32, scale: f64) -> Result<()> {
     let mock = Mock::start()?;
     let mut targets = target::proxies(&mock)?;
     targets.insert(0, mock.target());
-    let loads = loads(scale);
+    let mut loads = loads(scale);
+    loads.retain(|load| only.is_none_or(|only| load.name.contains(only)));
     for target in &targets {
         warm_up(target, &loads)?;
     }
@@ -71,8 +78,8 @@ fn measure(rounds: u32, scale: f64) -> Result<()> {
                 report.sample(load.name, target.name, sample);
             }
         }
-        eprintln!("round {round} of {rounds}: fixed rate");
-        for target in &targets {
+        for target in targets.iter().filter(|_| whole) {
+            eprintln!("round {round} of {rounds}: fixed rate");
             let span = Duration::from_secs_f64(5.0 * scale);
             let delays = load::fixed_rate(target, FIXED_RATE, span)
                 .with_context(|| format!("fixed rate through {}", target.name))?;
@@ -85,7 +92,10 @@ fn measure(rounds: u32, scale: f64) -> Result<()> {
 }
 
 /// Each target once, fresh, with a mock of its own.
-fn each_target(mut visit: impl FnMut(&Target) -> Result<()>) -> Result<()> {
+fn each_target(wanted: bool, mut visit: impl FnMut(&Target) -> Result<()>) -> Result<()> {
+    if !wanted {
+        return Ok(());
+    }
     eprintln!("idle streams");
     let mock = Mock::start()?;
     visit(&mock.target())?;

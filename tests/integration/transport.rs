@@ -317,3 +317,13 @@ async fn an_error_in_another_shape_is_made_openai_shaped() {
         );
     }
 }
+
+#[tokio::test]
+async fn a_refusal_arrives_although_the_client_is_still_sending() {
+    let upstream = Upstream::start().await;
+    let proxy = TestProxy::to(&upstream).await;
+    let stranger = proxy.with_key("tg-unknown");
+    let long = vec![b' '; 16 << 20];
+    let answer = stranger.post("/v1/chat/completions", long).answer().await;
+    assert_eq!(answer.refusal(), (401, "invalid_api_key".to_owned()));
+}

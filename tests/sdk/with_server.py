@@ -1,7 +1,12 @@
 """Runs a command beside a fresh Tallygate: python with_server.py BINARY COMMAND...
 
-The binary serves the shipped configuration from a directory of its own, on free ports, with a
-few more keys for the refusals. The command finds it through TALLYGATE_URL.
+The binary serves the shipped configuration and, added to it, what stands in `config` beside this
+file, from a directory of its own and on free ports. Each policy in `config/policies` has KEYS
+keys (one if it is not published), `tg-POLICY-0`, `tg-POLICY-1` and so on, so that a test can take
+one that nobody has used.
+The command finds the server through TALLYGATE_URL, and its ledger with TALLYGATE_BIN and
+TALLYGATE_CONFIG. With TALLYGATE_JUDGES=0 the tables about tools are left out, for a binary that
+does not judge calls.
 """
 
 import hashlib
@@ -17,14 +22,14 @@ import time
 import urllib.error
 import urllib.request
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+HERE = pathlib.Path(__file__).resolve().parent
+SHIPPED = HERE.parents[1] / "config"
+ADDED = HERE / "config"
+JUDGES = os.environ.get("TALLYGATE_JUDGES") != "0"
 
-# Each becomes a policy and a key, `tg-sdk-NAME`. The demo key has the shipped policy.
-POLICIES = {
-    "one-request": "[budget]\ndaily_requests = 1\n",
-    "no-money": '[budget]\ndaily_cost_usd = "0.000001"\n',
-    "one-a-minute": "[limits]\nrequests_per_minute = 1\n",
-}
+KEYS = 40
+# What the providers of `extra.toml` name.
+SECRETS = {"TALLYGATE_SDK_KEY": "tg-demo-key", "TALLYGATE_SDK_WRONG_KEY": "tg-wrong"}
 
 START_TIMEOUT_S = 20
 STOP_TIMEOUT_S = 30
@@ -35,17 +40,21 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as directory:
         home = pathlib.Path(directory)
         listen, admin = free_port(), free_port()
-        config = write_config(home, listen, admin)
+        config = write_config(home / "config", listen, admin)
         log = home / "output.log"
         with log.open("wb") as output:
             server = subprocess.Popen(
-                [binary, "serve", "--config", config],
+                [binary, "serve", "--config", config], env=os.environ | SECRETS,
                 stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
             )
         code = 1
         try:
             wait_until_ready(server, f"http://127.0.0.1:{admin}/healthz")
-            env = os.environ | {"TALLYGATE_URL": f"http://127.0.0.1:{listen}/v1"}
+            env = os.environ | {
+                "TALLYGATE_URL": f"http://127.0.0.1:{listen}/v1",
+                "TALLYGATE_BIN": str(pathlib.Path(binary).resolve()),
+                "TALLYGATE_CONFIG": str(config),
+            }
             code = subprocess.run(command, env=env, check=False).returncode
         finally:
             stopped = stop(server)
@@ -55,21 +64,37 @@ def main() -> int:
     return code or stopped
 
 
-def write_config(home: pathlib.Path, listen: int, admin: int) -> pathlib.Path:
-    """The shipped files, changed in the ports alone; the store's path is relative to them."""
-    shutil.copytree(ROOT / "config", home / "config")
-    file = home / "config" / "tallygate.toml"
+def write_config(directory: pathlib.Path, listen: int, admin: int) -> pathlib.Path:
+    """The shipped files, changed in the ports alone, with ours added to them."""
+    shutil.copytree(SHIPPED, directory)
+    file = directory / "tallygate.toml"
     text = file.read_text()
     for member, port in (("listen", listen), ("admin_listen", admin)):
         text, found = re.subn(rf'(?m)^{member} = "[^"]*"', f'{member} = "127.0.0.1:{port}"', text)
         assert found == 1, f"{member} stands {found} times in the shipped configuration"
-    for name, rules in POLICIES.items():
-        digest = hashlib.sha256(f"tg-sdk-{name}".encode()).hexdigest()
-        text += f'\n[[keys]]\nname = "{name}"\ntenant = "sdk"\nsha256 = "{digest}"\npolicy = "sdk-{name}"\n'
-        head = f'id = "sdk-{name}"\nversion = 1\nstatus = "published"\n\n[models]\nallow = ["sandbox-*"]\n\n'
-        (home / "config" / "policies" / f"sdk-{name}.toml").write_text(head + rules)
+    extra = (ADDED / "extra.toml").read_text().replace("LISTEN", str(listen))
+    text += "\n" + re.sub(r"DIGEST\(([^)]*)\)", lambda match: digest(match[1]), extra)
+    for policy in sorted((ADDED / "policies").glob("*.toml")):
+        rules = policy.read_text()
+        (directory / "policies" / policy.name).write_text(rules if JUDGES else without_tools(rules))
+        keys = KEYS if 'status = "published"' in rules else 1
+        text += "".join(key_of(policy.stem, number) for number in range(keys))
     file.write_text(text)
     return file
+
+
+def key_of(policy: str, number: int) -> str:
+    name = f"{policy}-{number}"
+    sha256 = digest(f"tg-{name}")
+    return f'\n[[keys]]\nname = "{name}"\ntenant = "sdk"\nsha256 = "{sha256}"\npolicy = "{policy}"\n'
+
+
+def digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def without_tools(rules: str) -> str:
+    return re.sub(r"(?ms)^\[tools\]\n.*?(?=^\[|\Z)", "", rules)
 
 
 def free_port() -> int:

@@ -1,6 +1,8 @@
 //! The books as the proxy uses them: real purses, the real writing thread, a real database, and
 //! a clock that the test moves.
 
+mod down;
+mod growth;
 mod minute;
 mod money;
 

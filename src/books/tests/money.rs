@@ -74,7 +74,7 @@ async fn play(moves: Vec<Move>) {
                 open.swap_remove(at.index(open.len())).0.release(now);
             }
             Move::Settle(..) | Move::Release(_) => {}
-            Move::Flush => books.flushed().await,
+            Move::Flush => books.flushed().await.unwrap(),
             Move::Advance(ms) => place.clock.advance(ms),
         }
     }
@@ -122,7 +122,7 @@ async fn a_slice_that_was_asked_for_as_the_end_came_is_not_lost() {
         .map(|spec| Arc::clone(&books.0.accounts.get(&spec.account).unwrap()))
         .collect::<Vec<_>>();
     for account in &asks {
-        books.ask_ahead(account);
+        books.ask_ahead(account, 0);
     }
     books.close().await;
     for spec in limits() {

@@ -163,6 +163,15 @@ impl ChatStream {
         }
     }
 
+    /// Ends the stream at one of our limits: `told` is the error, as a whole JSON object.
+    pub fn cut(&mut self, told: &[u8], out: &mut Vec<Bytes>) {
+        self.over = true;
+        self.prelude.clear();
+        self.withheld.abandon(&self.rules.calls, &mut self.judged);
+        out.push(data_line(told));
+        out.push(Bytes::from_static(DONE));
+    }
+
     /// From here on an error can only be told inside the stream.
     pub fn speak(&mut self, out: &mut Vec<Bytes>) {
         self.speaks = true;

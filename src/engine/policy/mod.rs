@@ -127,6 +127,9 @@ pub struct Calendar {
 pub enum Enforcement {
     /// The whole worst case is reserved before anything is sent.
     Exact,
+    /// Streams begin with a small reservation that grows as their text comes, and are cut where a
+    /// limit leaves no more. Whole answers are reserved for as by `Exact`: they cannot be cut.
+    Elastic,
 }
 
 /// `[input]`: what a request may hold.

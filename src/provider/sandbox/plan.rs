@@ -11,6 +11,10 @@
 //! | `usage none` | reports no usage |
 //! | `fail STATUS` | answers with this status (400 to 599) and an error |
 //! | `break` | cuts the connection half-way through the answer |
+//! | `then` | what follows is for the next turn, when the tools have answered |
+//!
+//! So `call a {}`, `then`, `call b {}`, `then`, `say done` is a loop of three turns. A turn that
+//! no lines are left for tells what the tools answered.
 
 use std::time::Duration;
 
@@ -23,7 +27,9 @@ const MAX_SLEEP: Duration = Duration::from_secs(600);
 /// Of a tool result that the agent talks about.
 const QUOTED_CHARS: usize = 200;
 const HELP: &str = "I obey lines of your message: call NAME {json}, say TEXT, sleep MS, \
-                    chunks N, usage none, fail STATUS, break.";
+                    chunks N, usage none, fail STATUS, break, then.";
+/// Stands alone on the line between the lines of two turns.
+const NEXT_TURN: &str = "then";
 
 pub(super) struct Plan {
     pub parts: Vec<Part>,
@@ -70,19 +76,29 @@ impl Plan {
             chunks: None,
             fail: None,
         };
-        match (asked.model, asked.tool_results.last()) {
-            (Model::Echo, _) => plan.say(&asked.user_text),
-            (Model::Agent, Some(last)) => plan.say(&about(asked.tool_results.len(), last)),
-            (Model::Agent, None) => plan.obey(&asked.user_text),
+        match asked.model {
+            Model::Echo => plan.say(&asked.user_text),
+            Model::Agent => plan.act(asked),
         }
         plan.shorten(asked.max_bytes);
         plan
     }
 
-    fn obey(&mut self, text: &str) {
-        let obeyed = text
-            .lines()
-            .filter(|line| self.obey_line(line.trim()).is_some())
+    fn act(&mut self, asked: &Asked) {
+        let lines: Vec<&str> = asked.user_text.lines().map(str::trim).collect();
+        let mut turns = lines.split(|line| *line == NEXT_TURN);
+        let first = turns.clone().next().unwrap_or_default();
+        match (turns.nth(asked.answered_turns), asked.tool_results.last()) {
+            (Some(turn), _) => self.obey(turn),
+            (None, Some(last)) => self.say(&about(asked.tool_results.len(), last)),
+            (None, None) => self.obey(first),
+        }
+    }
+
+    fn obey(&mut self, lines: &[&str]) {
+        let obeyed = lines
+            .iter()
+            .filter(|line| self.obey_line(line).is_some())
             .count();
         if obeyed == 0 {
             self.say(HELP);

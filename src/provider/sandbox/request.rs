@@ -18,6 +18,9 @@ pub(super) struct Asked {
     pub user_text: String,
     /// Tool results after the last message of anyone else.
     pub tool_results: Vec<String>,
+    /// How many times tools have answered since the last user message; results that stand
+    /// together are one answer.
+    pub answered_turns: usize,
     /// The request as it came: a Responses object repeats parts of it.
     pub body: Map<String, Value>,
 }
@@ -72,6 +75,7 @@ impl Asked {
                 .find(|turn| turn.by_user())
                 .map_or_else(String::new, text),
             tool_results: tool_results(&turns),
+            answered_turns: answered_turns(&turns),
             body,
         })
     }
@@ -160,6 +164,14 @@ fn tool_results(turns: &[Turn<'_>]) -> Vec<String> {
         .collect();
     results.reverse();
     results
+}
+
+fn answered_turns(turns: &[Turn<'_>]) -> usize {
+    let since_user = turns.rsplit(Turn::by_user).next().unwrap_or_default();
+    since_user
+        .chunk_by(|one, next| one.is_tool_result() == next.is_tool_result())
+        .filter(|run| run.iter().all(Turn::is_tool_result))
+        .count()
 }
 
 fn cap(endpoint: Endpoint, body: &Map<String, Value>) -> Result<Option<u64>, Refusal> {

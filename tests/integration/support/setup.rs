@@ -33,6 +33,7 @@ pub struct Setup {
     dir: TempDir,
     base_url: String,
     server: String,
+    store: String,
     provider: String,
     more: String,
     k1: String,
@@ -52,6 +53,7 @@ impl Setup {
             dir: TempDir::new().unwrap(),
             base_url: base_url.to_owned(),
             server: "listen = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\n".to_owned(),
+            store: String::new(),
             provider: String::new(),
             more: String::new(),
             k1: String::new(),
@@ -97,6 +99,13 @@ impl Setup {
     pub fn server(mut self, members: &str) -> Self {
         self.server += members;
         self.server.push('\n');
+        self
+    }
+
+    /// More members of `[store]`.
+    pub fn store(mut self, members: &str) -> Self {
+        self.store += members;
+        self.store.push('\n');
         self
     }
 
@@ -156,13 +165,14 @@ impl Setup {
         let Self {
             base_url,
             server,
+            store,
             provider,
             more,
             ..
         } = self;
         let mut text = format!(
             "policies_dir = \"policies\"\n\n[server]\n{server}\n\
-             [store]\nurl = \"sqlite:var/tallygate.db\"\n\n\
+             [store]\nurl = \"sqlite:var/tallygate.db\"\n{store}\n\
              [providers.upstream]\ndialect = \"openai\"\nbase_url = \"{base_url}\"\n\
              api_key = {{ file = \"provider.key\" }}\n{provider}\n{PRICES}\n{more}\n"
         );

@@ -153,7 +153,7 @@ test("an unknown model is not found", async () => {
 });
 
 test("a used up budget is refused once", async () => {
-  const counted = open("tg-sdk-one-request");
+  const counted = open("tg-one-request-0");
   await counted.ask("the only one");
   const call = () => counted.ask("one too many");
   const error = await refusal(counted, call, OpenAI.APIError, "insufficient_quota");
@@ -163,7 +163,7 @@ test("a used up budget is refused once", async () => {
 });
 
 test("a rate limit says when to come back", async () => {
-  const counted = open("tg-sdk-one-a-minute", { maxRetries: 0 });
+  const counted = open("tg-one-a-minute-0", { maxRetries: 0 });
   await counted.ask("the only one");
   const call = () => counted.ask("too soon");
   const error = await refusal(counted, call, OpenAI.RateLimitError, "rate_limit_exceeded");

@@ -211,7 +211,7 @@ class Refusals(Case):
         )
 
     def test_a_used_up_budget_is_refused_once_and_says_when_it_frees_up(self):
-        client = self.open("tg-sdk-one-request")
+        client = self.open("tg-one-request-0")
         client.ask("the only one")
         error = self.refusal(
             openai.APIStatusError, lambda: client.ask("one too many"),
@@ -223,7 +223,7 @@ class Refusals(Case):
         self.assertNotIn("rate limit", error.body["message"].lower())
 
     def test_a_request_that_the_money_cannot_cover_is_refused_before_it_streams(self):
-        client = self.open("tg-sdk-no-money")
+        client = self.open("tg-no-money-0")
         error = self.refusal(
             openai.APIStatusError, lambda: client.ask("hi", stream=True),
             code="insufficient_quota", counted=client,
@@ -231,7 +231,7 @@ class Refusals(Case):
         self.assertEqual(error.status_code, 402)
 
     def test_a_rate_limit_says_when_to_come_back(self):
-        client = self.open("tg-sdk-one-a-minute", max_retries=0)
+        client = self.open("tg-one-a-minute-0", max_retries=0)
         client.ask("the only one")
         error = self.refusal(
             openai.RateLimitError, lambda: client.ask("too soon"),

@@ -130,6 +130,35 @@ fn the_agent_talks_about_tool_results_so_that_a_loop_ends() {
 }
 
 #[test]
+fn then_keeps_lines_for_the_turns_after_the_tools_have_answered() {
+    let order =
+        json!({"role": "user", "content": "call a {}\ncall b {}\nthen\ncall c {}\nthen\nsay done"});
+    let asks = json!({"role": "assistant", "content": null, "tool_calls": []});
+    let result = json!({"role": "tool", "tool_call_id": "1", "content": "sunny"});
+    let turn = |history: &[&Value]| {
+        let played = chat("sandbox-agent", "", json!({"messages": history}));
+        let body: Value = serde_json::from_str(&played.body).unwrap();
+        body["choices"][0]["message"].clone()
+    };
+    let names = |message: &Value| {
+        let calls = message["tool_calls"].as_array().into_iter().flatten();
+        calls
+            .map(|call| call["function"]["name"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+
+    assert_eq!(names(&turn(&[&order])), ["a", "b"]);
+    let mut history = vec![&order, &asks, &result, &result];
+    assert_eq!(names(&turn(&history)), ["c"]);
+    history.extend([&asks, &result]);
+    assert_eq!(turn(&history)["content"], "done");
+    history.extend([&asks, &result]);
+    assert_eq!(turn(&history)["content"], "The tool answered: sunny");
+    history.push(&order);
+    assert_eq!(names(&turn(&history)), ["a", "b"]);
+}
+
+#[test]
 fn the_agent_explains_itself_when_no_line_is_to_be_obeyed() {
     let body = agent("Hello!\nsleep long\nfail 200\ncall");
     assert!(

@@ -18,12 +18,10 @@ CREATE TABLE leases (
 ) WITHOUT ROWID;
 
 -- The ledger: one chain. A record's digest covers the digest of the one before, its number and
--- its text. What is asked for by column is read out of the text, so that nothing stands twice.
+-- its text. What is asked for by name is read out of the text (body ->> 'kind'): a column of its
+-- own, even a computed one, would cost every insert a reading of the JSON.
 CREATE TABLE ledger (
-    seq        INTEGER PRIMARY KEY,
-    digest     BLOB NOT NULL,
-    body       TEXT NOT NULL,
-    at         INTEGER GENERATED ALWAYS AS (body ->> 'at') VIRTUAL,
-    kind       TEXT GENERATED ALWAYS AS (body ->> 'kind') VIRTUAL,
-    request_id TEXT GENERATED ALWAYS AS (body ->> 'request_id') VIRTUAL
+    seq    INTEGER PRIMARY KEY,
+    digest BLOB NOT NULL,
+    body   TEXT NOT NULL
 );

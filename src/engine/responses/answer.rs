@@ -29,6 +29,13 @@ pub struct Answer {
     notices: Vec<(u64, String)>,
 }
 
+/// What a client may refer to later, by the provider's ids: nothing that was withheld.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct OwnIds {
+    pub response: Option<String>,
+    pub items: Vec<String>,
+}
+
 type Heard = BTreeMap<usize, Result<Proposal, Block>>;
 
 impl Answer {
@@ -133,7 +140,7 @@ impl Answer {
             return Ok(at);
         };
         let slot = self.slots.0.get_mut(at);
-        match slot.map(|slot| &mut slot.state) {
+        match slot.map(|slot| slot.take_id(&item)) {
             Some(State::Withheld(draft)) => draft.copy(item),
             Some(State::Released(_, call)) => {
                 call.1.copy(item);
@@ -159,7 +166,11 @@ impl Answer {
             },
             Role::Message | Role::Quiet => State::Waiting(Vec::new()),
         };
-        self.slots.push(index, &item.kind, item.role, state)
+        self.slots.push(index, &item.kind, item.role, state)?;
+        if let Some(slot) = self.slots.0.last_mut() {
+            slot.take_id(item);
+        }
+        Ok(())
     }
 
     /// Writes what may leave of one item and notes what became of it.
@@ -229,6 +240,16 @@ impl Answer {
         let guard = self.court.guard();
         let index = self.writer.message(&id, &text, &guard, out);
         self.notices.push((index, message_item(&id, &text)));
+    }
+
+    /// The ids of the items that the client has.
+    pub fn item_ids(&self) -> Vec<String> {
+        let ids = self.slots.0.iter().filter_map(|slot| match &slot.state {
+            State::Flowing(_) => slot.id.clone(),
+            State::Released(_, call) => call.0.item.text("id"),
+            _ => None,
+        });
+        ids.filter(|id| !id.is_empty()).collect()
     }
 
     /// The output as the client knows it; `None` if that is how it came.

@@ -5,18 +5,18 @@ use serde_json::Value;
 
 use super::{
     Fault,
-    answer::Answer,
+    answer::{Answer, OwnIds},
     object::{ResponseObject, in_object},
     writer::{patched, span, with_guard},
 };
 use crate::engine::chat::{Answer as Whole, Body, CallRules, Tally, shaped};
 
 /// Judges the calls of a body; one in which nothing had to change keeps its bytes. The second
-/// value is the id that the provider gave the answer.
+/// value is what the client may refer to.
 ///
 /// # Errors
 /// A body that cannot be read as a response object.
-pub fn judge_whole(body: &Bytes, rules: CallRules) -> Result<(Whole, Option<String>), Fault> {
+pub fn judge_whole(body: &Bytes, rules: CallRules) -> Result<(Whole, OwnIds), Fault> {
     let text = std::str::from_utf8(body).map_err(|_| Fault("The answer cannot be read."))?;
     let object = ResponseObject::read(text)?;
     let mut tally = Tally::default();
@@ -30,19 +30,23 @@ pub fn judge_whole(body: &Bytes, rules: CallRules) -> Result<(Whole, Option<Stri
     let body = match (error, object.output.zip(output)) {
         // An error instead of a response object.
         (Some((_, error)), _) if object.output.is_none() => Body::Error(error),
-        _ if answer.court.refuses() => Body::Refused(answer.court.blocks),
+        _ if answer.court.refuses() => Body::Refused(std::mem::take(&mut answer.court.blocks)),
         (None, None) => Body::Send(body.clone()),
         (error, output) => {
             let error = error.map(|(raw, error)| (raw, in_object(&error)));
             Body::Send(rewritten(body, output, error, &guard))
         }
     };
+    let own = OwnIds {
+        response: object.id.map(std::borrow::Cow::into_owned),
+        items: answer.item_ids(),
+    };
     let whole = Whole {
         body,
         tally,
         judged: answer.court.judged,
     };
-    Ok((whole, object.id.map(std::borrow::Cow::into_owned)))
+    Ok((whole, own))
 }
 
 type Change<'a> = Option<(&'a serde_json::value::RawValue, String)>;

@@ -24,7 +24,7 @@ mod stream;
 mod tests;
 mod writer;
 
-pub use self::{body::judge_whole, stream::ResponsesStream};
+pub use self::{answer::OwnIds, body::judge_whole, stream::ResponsesStream};
 
 /// Why an answer cannot be read; for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -117,7 +117,7 @@ impl ResponsesStream {
         if slot.kind != item.kind || became_call {
             return Err(Fault("An output item changed its type."));
         }
-        match &mut slot.state {
+        match slot.take_id(&item) {
             State::Flowing(place) => {
                 let place = *place;
                 if !std::mem::replace(&mut slot.counted, true) {
@@ -224,6 +224,9 @@ impl ResponsesStream {
     fn finished(&mut self, source: Source<'_>, parsed: &StreamEvent<'_>) -> Result<Fate, Fault> {
         let raw = parsed.response.ok_or(NO_RESPONSE)?;
         let mut object = ResponseObject::read(raw.get())?;
+        if self.object.is_none() {
+            self.object = Some(raw.get().to_owned());
+        }
         // The name of the event says how it ended, whatever the object says.
         let ended = parsed.kind.strip_prefix("response.");
         object.status = ended.map(|status| status.to_owned().into());

@@ -1,11 +1,13 @@
 //! Takes a streamed answer in piece by piece and lets out what may leave.
 
+use std::borrow::Cow;
+
 use bytes::{Bytes, BytesMut};
 use serde_json::{Value, json};
 
 use super::{
     Fault,
-    answer::Answer,
+    answer::{Answer, OwnIds},
     event::StreamEvent,
     object::{ResponseObject, failed},
     writer::Source,
@@ -27,6 +29,7 @@ pub struct ResponsesStream {
     begun: bool,
     over: bool,
     sent: bool,
+    owned: bool,
     /// Something that a model wrote was passed on.
     pub(super) said: bool,
     /// Blocked calls will be told as an error: what says nothing yet waits, so that the error can
@@ -63,6 +66,7 @@ impl ResponsesStream {
             begun: false,
             over: false,
             sent: false,
+            owned: false,
             said: false,
             prelude: Vec::new(),
             object: None,
@@ -106,10 +110,19 @@ impl ResponsesStream {
         }
     }
 
-    /// The id that the provider gave the answer.
-    pub fn response_id(&self) -> Option<String> {
-        let object = ResponseObject::read(self.object.as_deref()?).ok()?;
-        object.id.map(std::borrow::Cow::into_owned)
+    /// What the client may refer to, once: of an answer that ended well, its id, and the ids of
+    /// the items that have left.
+    pub fn take_own_ids(&mut self) -> OwnIds {
+        if !self.over || std::mem::replace(&mut self.owned, true) {
+            return OwnIds::default();
+        }
+        let begun = self.object.as_deref();
+        let object = begun.and_then(|text| ResponseObject::read(text).ok());
+        let id = object.and_then(|object| object.id);
+        OwnIds {
+            response: id.filter(|_| self.tally.finished).map(Cow::into_owned),
+            items: self.answer.item_ids(),
+        }
     }
 
     /// `true` once nothing more can come out.
@@ -168,6 +181,19 @@ impl ResponsesStream {
             let end = self.fail(code, message);
             self.apply(end, Bytes::new(), out);
         }
+    }
+
+    /// Ends the stream at one of our limits: `told` is the error, as a whole JSON object.
+    pub fn cut(&mut self, told: &[u8], out: &mut Vec<Bytes>) {
+        let told: Value = serde_json::from_slice(told).unwrap_or_default();
+        let error = told.get("error").cloned().unwrap_or_default();
+        let guard = told.get("guard").cloned().unwrap_or_default();
+        let response = failed(self.object.as_deref(), &error);
+        self.over = true;
+        self.prelude.clear();
+        self.answer.abandon();
+        self.count_calls();
+        out.push(self.answer.writer.failure(&error, &response, &guard));
     }
 
     fn whole(&mut self, piece: Bytes) -> Bytes {

@@ -19,9 +19,10 @@ fn a_body_without_calls_keeps_its_bytes() {
         "completed",
     );
     let rules = call_rules(all, Delivery::default());
-    let (answer, id) = judge_whole(&body, rules).unwrap();
+    let (answer, own) = judge_whole(&body, rules).unwrap();
     assert_eq!(sent(&answer), body);
-    assert_eq!(id.as_deref(), Some("resp_1"));
+    assert_eq!(own.response.as_deref(), Some("resp_1"));
+    assert_eq!(own.items, ["msg_1", "ws"]);
     assert_eq!(answer.tally.usage.unwrap().usage.output, 10);
 }
 

@@ -21,6 +21,7 @@ mod limits;
 mod models;
 mod refusals;
 mod reload;
+mod responses;
 mod store_down;
 mod streaming;
 mod support;

@@ -23,8 +23,8 @@ use std::sync::Arc;
 use serde::Serialize;
 
 pub use self::{
-    arguments::ArgumentRule,
-    json::{Json, canonical},
+    arguments::{ArgumentRule, Bound, HostPattern, Scalar, WholePattern},
+    json::{Decimal, Json, canonical},
     notice::{clean_name, guard_object, notice},
     offered::{Offered, OfferedTool},
     pointer::Pointer,

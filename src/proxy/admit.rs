@@ -99,7 +99,7 @@ pub async fn admit(
     let now_ms = clock.now_ms();
     let target = resolve(asked.live, asked.policy, &call.model, now_ms)?;
     let contracts = Arc::<Contracts>::default();
-    let tools = tool_offers::judge(&asked.policy.tools, &contracts, &call.offers, body, &call)
+    let mut tools = tool_offers::judge(&asked.policy.tools, &contracts, &call.offers, body, &call)
         .map_err(|denied| Rejection::ToolDenied(Box::new(denied)))?;
     if let ApiKey::Missing(_) = target.provider.api_key {
         let provider = target.provider.name.to_string();
@@ -112,7 +112,9 @@ pub async fn admit(
     if target.rates.is_none() && purse.counts_cost() {
         return Err(Rejection::PriceUnknown { model: call.model });
     }
-    let earlier = references::check(books, purse, asked, &call, &target).await?;
+    let earlier = references::check(books, purse, asked, (&call, body), &target).await?;
+    tools.patches.extend(earlier.patches);
+    let earlier = earlier.tokens;
     let cap = Cap::of(&asked.policy.budget, &call, &target, purse.needs_cap());
     let need = Need {
         input_tokens: tokens::input_bound(&call, body.len()).saturating_add(earlier),
@@ -377,21 +379,31 @@ impl Permit {
     /// Notes whose an answer is that the provider keeps, before the client has its end.
     pub fn own(&self, own: OwnIds, tally: &Tally) {
         let usage = tally.usage.map(|read| read.usage);
-        let total = usage.map(|usage| usage.input.saturating_add(usage.output));
-        let owner = |tokens| Owner {
-            key: Arc::clone(&self.key),
-            provider: Arc::clone(&self.target.provider.name),
-            tokens,
+        let owned = |id, tokens| Owned {
+            id,
+            owner: Owner {
+                key: Arc::clone(&self.key),
+                provider: Arc::clone(&self.target.provider.name),
+                tokens,
+                unanswered: None,
+            },
         };
-        let response = own.response.map(|id| Owned {
-            id,
-            owner: owner(total),
-        });
-        let items = own.items.into_iter().map(|id| Owned {
-            id,
-            owner: owner(usage.map(|usage| usage.output)),
-        });
-        self.books.own(response.into_iter().chain(items).collect());
+        let output = usage.map(|usage| usage.output);
+        let mut all: Vec<Owned> = own.items.into_iter().map(|id| owned(id, output)).collect();
+        all.extend(own.notices.into_iter().map(|id| {
+            let mut ours = owned(id, Some(0));
+            ours.owner.provider = "".into();
+            ours
+        }));
+        all.extend(own.response.map(|id| {
+            let total = usage.map(|usage| usage.input.saturating_add(usage.output));
+            let mut response = owned(id, total);
+            if !own.unanswered.is_empty() {
+                response.owner.unanswered = serde_json::to_string(&own.unanswered).ok();
+            }
+            response
+        }));
+        self.books.own(all);
     }
 
     /// Writes down what became of a call: its names, codes and digest, never its arguments.

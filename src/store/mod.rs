@@ -43,9 +43,12 @@ pub struct Owned {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
     pub key: Arc<str>,
+    /// Empty: a message of ours, which no provider knows.
     pub provider: Arc<str>,
     /// No request that builds on it has more input for that. `None`: not known.
     pub tokens: Option<u64>,
+    /// Its calls that the client never saw, as JSON.
+    pub unanswered: Option<String>,
 }
 
 /// What changed in one account and period.

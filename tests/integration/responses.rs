@@ -314,6 +314,37 @@ async fn an_answer_belongs_to_the_key_that_got_it_also_after_a_restart() {
 }
 
 #[tokio::test]
+async fn a_conversation_with_a_blocked_call_can_be_gone_on_with() {
+    let upstream = Upstream::start().await;
+    let proxy = TestProxy::to(&upstream).await;
+    let kept = response("resp_1", "completed", json!([call("delete_file")]));
+    upstream.replies(Reply::json(200, &kept));
+    let notice = asks(&proxy, json!({})).await.json()["output"][0]["id"].clone();
+    let input = |input: Value| json!({"previous_response_id": "resp_1", "input": input});
+    let result = json!({"type": "function_call_output", "call_id": "call_1",
+        "output": "Blocked by Tallygate: the call was not run."});
+    let said = json!({"role": "user", "content": "go on"});
+    for (given, sent) in [
+        (json!("go on"), json!([result, said])),
+        (json!([said]), json!([result, said])),
+        (json!([]), json!([result])),
+    ] {
+        assert_eq!(asks(&proxy, input(given.clone())).await.status, 200);
+        assert_eq!(upstream.last_request().json()["input"], sent, "{given}");
+    }
+    let refers = json!([{"type": "item_reference", "id": notice}, said]);
+    assert_eq!(asks(&proxy, json!({"input": refers})).await.status, 200);
+    let sent = upstream.last_request().json()["input"].clone();
+    assert_eq!((&sent[0]["role"], &sent[1]), (&json!("assistant"), &said));
+    let other = proxy
+        .k2()
+        .post(PATH, request(json!({"input": refers})))
+        .answer()
+        .await;
+    assert_eq!(other.status, 404);
+}
+
+#[tokio::test]
 async fn an_answer_is_judged_again_when_it_is_read_again() {
     let upstream = Upstream::start().await;
     let proxy = TestProxy::to(&upstream).await;

@@ -291,7 +291,7 @@ impl RawRequest<'_> {
         let mut model = None;
         for (name, raw) in &self.known {
             request.spans.members.push(span(name, raw, text));
-            if api == Api::Responses && responses::member(&mut request, name, raw)? {
+            if api == Api::Responses && responses::member(&mut request, name, raw, text)? {
                 continue;
             }
             match *name {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{
@@ -25,8 +26,9 @@ pub struct Answer {
     pub court: Court,
     pub writer: Writer,
     pub slots: Slots,
-    /// Messages of ours: place and item.
-    notices: Vec<(u64, String)>,
+    /// Messages of ours: place, item, id.
+    notices: Vec<(u64, String, String)>,
+    unanswered: Vec<Unanswered>,
 }
 
 /// What a client may refer to later, by the provider's ids: nothing that was withheld.
@@ -34,6 +36,18 @@ pub struct Answer {
 pub struct OwnIds {
     pub response: Option<String>,
     pub items: Vec<String>,
+    /// Messages of ours, which no provider knows.
+    pub notices: Vec<String>,
+    /// Withheld calls: the provider will want their results before it goes on with this answer.
+    pub unanswered: Vec<Unanswered>,
+}
+
+/// A call that the client never saw.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unanswered {
+    /// The type of the item that answers it.
+    pub kind: String,
+    pub call_id: String,
 }
 
 type Heard = BTreeMap<usize, Result<Proposal, Block>>;
@@ -45,6 +59,7 @@ impl Answer {
             writer: Writer::default(),
             slots: Slots::default(),
             notices: Vec::new(),
+            unanswered: Vec::new(),
         }
     }
 
@@ -186,8 +201,8 @@ impl Answer {
                     self.court.deliver(proposal.judged);
                     State::Released(index, Box::new((proposal, *draft)))
                 }
-                Ok(_) => return self.words(None, out),
-                Err(block) => return self.words(Some(block), out),
+                Ok(_) => return self.withhold_for_good(&draft, None, out),
+                Err(block) => return self.withhold_for_good(&draft, Some(block), out),
             },
             (State::Blocked(block), _) => return self.words(Some(*block), out),
             (State::Waiting(events), _) => {
@@ -226,6 +241,11 @@ impl Answer {
         self.tell(at, &mut Heard::new(), out);
     }
 
+    fn withhold_for_good(&mut self, draft: &Draft, block: Option<Block>, out: &mut Vec<Bytes>) {
+        self.unanswered.extend(draft.unanswered());
+        self.words(block, out);
+    }
+
     /// A message in place of a blocked call: each says its own reason, or the first says all.
     fn words(&mut self, block: Option<Block>, out: &mut Vec<Bytes>) {
         let each = self.court.rules.delivery.each;
@@ -239,17 +259,22 @@ impl Answer {
         let (id, text) = self.court.words(&blocks);
         let guard = self.court.guard();
         let index = self.writer.message(&id, &text, &guard, out);
-        self.notices.push((index, message_item(&id, &text)));
+        self.notices.push((index, message_item(&id, &text), id));
     }
 
-    /// The ids of the items that the client has.
-    pub fn item_ids(&self) -> Vec<String> {
-        let ids = self.slots.0.iter().filter_map(|slot| match &slot.state {
+    /// What the client may refer to, in an answer with this id.
+    pub fn own_ids(&self, response: Option<String>) -> OwnIds {
+        let items = self.slots.0.iter().filter_map(|slot| match &slot.state {
             State::Flowing(_) => slot.id.clone(),
             State::Released(_, call) => call.0.item.text("id"),
             _ => None,
         });
-        ids.filter(|id| !id.is_empty()).collect()
+        OwnIds {
+            response,
+            items: items.filter(|id| !id.is_empty()).collect(),
+            notices: self.notices.iter().map(|(.., id)| id.clone()).collect(),
+            unanswered: self.unanswered.clone(),
+        }
     }
 
     /// The output as the client knows it; `None` if that is how it came.
@@ -268,7 +293,7 @@ impl Answer {
         }
         changed |= !items.is_sorted_by_key(|(index, _)| *index);
         let notices = self.notices.iter();
-        items.extend(notices.map(|(index, item)| (*index, item.as_str().into())));
+        items.extend(notices.map(|(index, item, _)| (*index, item.as_str().into())));
         items.sort_by_key(|(index, _)| *index);
         let items: Vec<&str> = items.iter().map(|(_, item)| &**item).collect();
         changed.then(|| format!("[{}]", items.join(",")))

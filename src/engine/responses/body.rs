@@ -37,10 +37,7 @@ pub fn judge_whole(body: &Bytes, rules: CallRules) -> Result<(Whole, OwnIds), Fa
             Body::Send(rewritten(body, output, error, &guard))
         }
     };
-    let own = OwnIds {
-        response: object.id.map(std::borrow::Cow::into_owned),
-        items: answer.item_ids(),
-    };
+    let own = answer.own_ids(object.id.map(std::borrow::Cow::into_owned));
     let whole = Whole {
         body,
         tally,

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::{item::Item, members::Members};
+use super::{answer::Unanswered, item::Item, members::Members};
 use crate::engine::chain::{Call, CallKind};
 
 /// What of a call has arrived.
@@ -68,6 +68,20 @@ impl Draft {
             .into_iter()
             .flatten()
             .find_map(|item| item.text("call_id"))
+    }
+
+    /// What a provider will want to be told if the call goes nowhere.
+    pub fn unanswered(&self) -> Option<Unanswered> {
+        let kind = match self.kind.as_str() {
+            "function_call" => "function_call_output",
+            "custom_tool_call" => "custom_tool_call_output",
+            _ => return None,
+        };
+        let last = self.last.as_ref().and_then(|item| item.text("call_id"));
+        Some(Unanswered {
+            kind: kind.to_owned(),
+            call_id: last.or_else(|| self.call_id())?,
+        })
     }
 
     pub fn has_pieces(&self) -> bool {

@@ -24,7 +24,11 @@ mod stream;
 mod tests;
 mod writer;
 
-pub use self::{answer::OwnIds, body::judge_whole, stream::ResponsesStream};
+pub use self::{
+    answer::{OwnIds, Unanswered},
+    body::judge_whole,
+    stream::ResponsesStream,
+};
 
 /// Why an answer cannot be read; for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -119,10 +119,8 @@ impl ResponsesStream {
         let begun = self.object.as_deref();
         let object = begun.and_then(|text| ResponseObject::read(text).ok());
         let id = object.and_then(|object| object.id);
-        OwnIds {
-            response: id.filter(|_| self.tally.finished).map(Cow::into_owned),
-            items: self.answer.item_ids(),
-        }
+        let id = id.filter(|_| self.tally.finished).map(Cow::into_owned);
+        self.answer.own_ids(id)
     }
 
     /// `true` once nothing more can come out.

@@ -15,15 +15,18 @@ pub(super) async fn write(
     for Owned { id, owner } in owned {
         // An id that two keys were given tells nothing: it is nobody's from then on.
         sqlx::query(
-            "INSERT INTO owners (id, key, provider, tokens, at) VALUES (?, ?, ?, ?, ?) \
+            "INSERT INTO owners (id, key, provider, tokens, unanswered, at) \
+             VALUES (?, ?, ?, ?, ?, ?) \
              ON CONFLICT (id) DO UPDATE SET \
              key = CASE WHEN key = excluded.key AND provider = excluded.provider \
-             THEN key ELSE '' END, tokens = excluded.tokens, at = excluded.at",
+             THEN key ELSE '' END, tokens = excluded.tokens, unanswered = excluded.unanswered, \
+             at = excluded.at",
         )
         .bind(id)
         .bind(&*owner.key)
         .bind(&*owner.provider)
         .bind(owner.tokens.and_then(|tokens| i64::try_from(tokens).ok()))
+        .bind(&owner.unanswered)
         .bind(now_ms)
         .execute(&mut *tx)
         .await?;
@@ -43,7 +46,7 @@ pub(super) async fn find(
 ) -> Result<Vec<Option<Owner>>, StoreError> {
     let mut found = Vec::with_capacity(ids.len());
     for id in ids {
-        let row = sqlx::query("SELECT key, provider, tokens FROM owners WHERE id = ?")
+        let row = sqlx::query("SELECT key, provider, tokens, unanswered FROM owners WHERE id = ?")
             .bind(id)
             .fetch_optional(&mut *connection)
             .await?;
@@ -54,6 +57,7 @@ pub(super) async fn find(
                 key: key.into(),
                 provider: provider.into(),
                 tokens: tokens.map(i64::unsigned_abs),
+                unanswered: row.try_get(3)?,
             })
         });
         found.push(owner.transpose()?);

@@ -12,8 +12,8 @@ use super::{
 };
 use crate::engine::{
     chain::{
-        ArgumentRule, Bound, Decimal, HostPattern, Json, NEVER_OBSERVED, OBSERVABLE, Pointer,
-        Scalar, Schema, WholePattern, is_plain_path, is_tool_name,
+        ArgumentRule, Bound, Conditions, Decimal, HostPattern, Json, NEVER_OBSERVED, OBSERVABLE,
+        Pointer, Scalar, Schema, WholePattern, is_plain_path, is_tool_name,
     },
     policy::{Batch, Contract, Contracts, Effect, OnBlock, OnOffer, Pattern, ToolRules},
 };
@@ -81,13 +81,27 @@ fn schema(table: &mut Table<'_>) -> Option<(Json, Schema)> {
 
 /// `None` is a told mistake.
 fn argument_rule(table: &mut Table<'_>) -> Option<ArgumentRule> {
-    let nothing = "an empty list would allow nothing; remove it, or deny the tool";
     let modes = [("block", false), ("observe", true)];
     let at = table.required("at", pointer);
-    let rule = ArgumentRule {
+    let required = table.or("required", true, flag);
+    let observe = table.or("mode", false, one_of(&modes));
+    let must = conditions(table);
+    if !required && !CONDITIONS.iter().any(|member| table.has(member)) {
+        let known = CONDITIONS.join(", ");
+        let place = table.place();
+        place.mistake(format!("asks for nothing; known: {known}"));
+    }
+    Some(ArgumentRule {
         at: at?,
-        required: table.or("required", true, flag),
-        observe: table.or("mode", false, one_of(&modes)),
+        required,
+        observe,
+        must,
+    })
+}
+
+fn conditions(table: &mut Table<'_>) -> Conditions {
+    let nothing = "an empty list would allow nothing; remove it, or deny the tool";
+    let must = Conditions {
         min: table.optional("min", bound),
         max: table.optional("max", bound),
         allow: table.filled_list("allow", nothing, scalar),
@@ -96,27 +110,12 @@ fn argument_rule(table: &mut Table<'_>) -> Option<ArgumentRule> {
         path_prefixes: table.filled_list("path_prefixes", nothing, path_prefix),
         hosts: table.filled_list("hosts", nothing, host),
     };
-    if let (Some(min), Some(max)) = (&rule.min, &rule.max)
+    if let (Some(min), Some(max)) = (&must.min, &must.max)
         && min.number > max.number
     {
         table.place_of("min").mistake("is more than max");
     }
-    let asks = [
-        "min",
-        "max",
-        "allow",
-        "deny",
-        "pattern",
-        "path_prefixes",
-        "hosts",
-    ];
-    if !rule.required && !asks.iter().any(|member| table.has(member)) {
-        let known = asks.join(", ");
-        table
-            .place()
-            .mistake(format!("asks for nothing; known: {known}"));
-    }
-    Some(rule)
+    must
 }
 
 /// What a policy's `[tools]` says.
@@ -228,3 +227,13 @@ fn host(value: &DeValue<'_>) -> Result<HostPattern, String> {
         format!("{text:?} is no host such as \"api.example.com\", \"*.example.com\" or \"example.com:8443\"")
     })
 }
+
+const CONDITIONS: &[&str] = &[
+    "min",
+    "max",
+    "allow",
+    "deny",
+    "pattern",
+    "path_prefixes",
+    "hosts",
+];

@@ -25,7 +25,9 @@ use std::sync::Arc;
 use serde::Serialize;
 
 pub use self::{
-    arguments::{ArgumentRule, Bound, HostPattern, Scalar, WholePattern, is_plain_path},
+    arguments::{
+        ArgumentRule, Bound, Conditions, HostPattern, Scalar, WholePattern, is_plain_path,
+    },
     json::{Decimal, Json, canonical},
     notice::{clean_name, guard_object, notice},
     offered::{Offered, OfferedTool},

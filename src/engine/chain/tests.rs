@@ -41,16 +41,13 @@ fn contracts() -> Contracts {
         at: Pointer::parse("/amount").unwrap(),
         required: true,
         observe: false,
-        min: None,
-        max: Some(Bound {
-            number: max,
-            text: "100".into(),
-        }),
-        allow: None,
-        deny: Vec::new(),
-        pattern: None,
-        path_prefixes: None,
-        hosts: None,
+        must: Conditions {
+            max: Some(Bound {
+                number: max,
+                text: "100".into(),
+            }),
+            ..Conditions::default()
+        },
     };
     let payment = Contract {
         schema: Some(Arc::new(

@@ -7,7 +7,9 @@ use toml::de::DeValue;
 use super::{
     loading::cannot_read,
     reader::Table,
-    suspects, unenforced,
+    suspects,
+    text::suggestion,
+    unenforced,
     values::{flag, kind, one_of, text},
 };
 use crate::engine::{
@@ -119,12 +121,12 @@ fn conditions(table: &mut Table<'_>) -> Conditions {
 }
 
 /// What a policy's `[tools]` says.
-pub(super) fn rules(table: &mut Table<'_>) -> ToolRules {
+pub(super) fn rules(table: &mut Table<'_>, contracts: &Contracts) -> ToolRules {
     table.refuse_idle(unenforced::IN_TOOL_RULES);
     let on_offer = [("refuse", OnOffer::Refuse), ("strip", OnOffer::Strip)];
     let on_block = [("replace", OnBlock::Replace), ("error", OnBlock::Error)];
     let batch = [("all", Batch::All), ("each", Batch::Each)];
-    ToolRules {
+    let rules = ToolRules {
         allow: table.list("allow", entry),
         deny: table.list("deny", entry).unwrap_or_default(),
         require_contract: table.or("require_contract", false, flag),
@@ -132,7 +134,34 @@ pub(super) fn rules(table: &mut Table<'_>) -> ToolRules {
         on_offer: table.or("on_offer", OnOffer::default(), one_of(&on_offer)),
         on_block: table.or("on_block", OnBlock::default(), one_of(&on_block)),
         batch: table.or("batch", Batch::default(), one_of(&batch)),
+    };
+    for (list, entries) in [
+        ("allow", rules.allow.as_deref()),
+        ("deny", Some(&*rules.deny)),
+    ] {
+        for entry in entries.into_iter().flatten() {
+            if let Some(warning) = idle_scope(entry, contracts) {
+                table.place_of(list).warning(warning);
+            }
+        }
     }
+    rules
+}
+
+/// What to tell of an entry that looks like a scope and is none: it may be misspelt.
+fn idle_scope(entry: &Pattern, contracts: &Contracts) -> Option<String> {
+    let Pattern::Exact(name) = entry else {
+        return None;
+    };
+    let hosted = name.starts_with("type:") || name.starts_with("mcp:");
+    let idle = name.contains(':') && !hosted && contracts.find(name).is_none();
+    let mut scopes: Vec<&str> = contracts.scopes().collect();
+    scopes.sort_unstable();
+    scopes.dedup();
+    (idle && !scopes.contains(&&**name)).then(|| {
+        let suggestion = suggestion(name, scopes);
+        format!("{name:?} is the scope of no [tools.…] contract{suggestion}")
+    })
 }
 
 /// The code of a layer that may judge without blocking.

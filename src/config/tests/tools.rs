@@ -263,7 +263,7 @@ fn general_tools_are_warned_about() {
 #[test]
 fn the_tool_rules_of_a_policy_are_read_whole() {
     let files = with_rules(
-        r#"allow = ["search.web", "crm.*", "search:read", "type:web_search", "mcp:mcp.example"]
+        r#"allow = ["search.web", "crm.*", "reader:read", "type:web_search", "mcp:mcp.example"]
 deny = ["delete_account", "billing"]
 require_contract = true
 observe = ["schema_invalid", "argument_denied"]
@@ -326,4 +326,19 @@ fn wrong_tool_rules_are_refused() {
         let expected = format!("policies/basic.toml:{mistake}");
         assert_eq!(with_rules(lines).mistakes(), [expected], "{lines}");
     }
+}
+
+#[test]
+fn a_scope_that_no_contract_has_is_warned_about() {
+    let files = with_contract("scope = \"search:read\"").edited(
+        "policies/basic.toml",
+        "[budget]",
+        "[tools]\nallow = [\"search:reed\", \"search:read\", \"type:mcp\"]\n[budget]",
+    );
+    assert_eq!(
+        files.warnings(),
+        [
+            "policies/basic.toml:6:9: tools.allow: \"search:reed\" is the scope of no [tools.…] contract; did you mean \"search:read\"?"
+        ]
+    );
 }

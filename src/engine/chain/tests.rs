@@ -351,7 +351,7 @@ fn valid_is_not_the_same_as_plausible() {
     assert_eq!(code(&guard(), &pay(r#"{"amount":"5"}"#)), "schema_invalid");
     let block = guard().judge(&pay(r#"{"amount":5000}"#)).blocked.unwrap();
     assert_eq!(block.code, "argument_denied");
-    assert_eq!(block.rule, "tools.\"send_payment\".arguments[0].max");
+    assert_eq!(block.rule, "contract.arguments[0].max");
     assert_eq!(
         block.message,
         "The argument /amount must be a number up to 100."

@@ -32,7 +32,7 @@ pub(super) fn ask(guard: &CallGuard, proposal: &Proposal<'_>) -> Vec<Finding> {
         } else {
             FindingKind::No
         };
-        let name = format!("tools.{:?}.arguments[{index}].{member}", proposal.tool);
+        let name = format!("contract.arguments[{index}].{member}");
         let message = format!("The argument {} {reason}.", rule.at);
         Some(Finding {
             kind,

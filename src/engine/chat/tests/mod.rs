@@ -1,4 +1,5 @@
 mod bodies;
 mod calls;
+mod fixtures;
 mod support;
 mod text;

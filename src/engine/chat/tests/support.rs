@@ -206,7 +206,8 @@ impl Seen {
             let of = |name: &str| call[name].as_str().unwrap().to_owned();
             self.function_call = Some((of("name"), of("arguments")));
         }
-        if let Some(finish) = choice["finish_reason"].as_str() {
+        let finish = choice["finish_reason"].as_str();
+        if let Some(finish) = finish.filter(|finish| !finish.is_empty()) {
             self.finish = Some(finish.to_owned());
         }
     }

@@ -402,3 +402,72 @@ async fn an_unreadable_event_ends_the_answer_and_frees_no_call() {
         "malformed_output"
     );
 }
+
+#[tokio::test]
+async fn a_json_answer_to_a_stream_request_is_judged_and_streamed() {
+    for (names, content) in [
+        (vec!["get_weather"], "Let me see."),
+        (vec!["delete_account"], "Blocked by"),
+    ] {
+        let (answer, proxy) = streamed(whole(&names), "", &json!({})).await;
+        assert!(answer.is_stream() && answer.is_done());
+        assert!(answer.content().contains(content), "{}", answer.text());
+        assert!(
+            answer
+                .chunks()
+                .iter()
+                .all(|chunk| chunk.get("usage").is_none())
+        );
+        if names == ["get_weather"] {
+            assert_eq!(calls(&answer), [call(0, "get_weather")]);
+            assert_eq!(answer.finish_reason().as_deref(), Some("tool_calls"));
+        } else {
+            tells_nothing_of(&answer, "delete_account");
+            assert_eq!(answer.finish_reason().as_deref(), Some("stop"));
+        }
+        assert_eq!(proxy.last_settled(1).await["cost_nano_usd"], 30_000);
+    }
+    let asked = json!({"stream_options": {"include_usage": true}});
+    let (answer, _) = streamed(whole(&["get_weather"]), "", &asked).await;
+    assert_eq!(
+        answer.chunks().last().unwrap()["usage"],
+        reply::usage(10, 5)
+    );
+}
+
+#[tokio::test]
+async fn a_stream_in_answer_to_a_plain_request_is_judged_and_sent_whole() {
+    for name in ["get_weather", "delete_account"] {
+        let upstream = Upstream::start().await;
+        upstream.replies(proposing("Hm.", &[name]));
+        let proxy = proxy(&upstream, "").await;
+        let answer = proxy.k1().chat_with("hi", offer()).await;
+        let message = &answer.json()["choices"][0]["message"];
+        assert_eq!(answer.json()["object"], "chat.completion");
+        assert_eq!(answer.json()["usage"], reply::usage(10, 5));
+        if name == "get_weather" {
+            assert_eq!(message["content"], "Hm.");
+            let mut call = call(0, name);
+            call.as_object_mut().unwrap().remove("index");
+            assert_eq!(message["tool_calls"], json!([call]));
+        } else {
+            assert!(
+                message["content"]
+                    .as_str()
+                    .unwrap()
+                    .starts_with("Hm.\n\nBlocked")
+            );
+            assert!(message.get("tool_calls").is_none());
+            tells_nothing_of(&answer, name);
+        }
+        assert_eq!(proxy.last_settled(1).await["cost_nano_usd"], 30_000);
+    }
+    let upstream = Upstream::start().await;
+    upstream.replies(
+        Reply::stream()
+            .data(&reply::chunk(json!({"content": "Hm."}), None))
+            .cut(),
+    );
+    let proxy = proxy(&upstream, "").await;
+    assert_eq!(proxy.k1().chat("hi").await.status, 502);
+}

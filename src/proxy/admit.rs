@@ -340,6 +340,11 @@ impl Permit {
         self.reply_seed
     }
 
+    /// Whether the client asked for a stream.
+    pub fn is_stream(&self) -> bool {
+        self.stream
+    }
+
     /// How the calls of this request's answer are judged and told.
     pub fn call_rules(&self) -> CallRules {
         CallRules {

@@ -11,6 +11,7 @@
 )]
 
 mod budgets;
+mod calls;
 mod chat;
 mod crash;
 mod docker;

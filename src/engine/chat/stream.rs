@@ -41,6 +41,8 @@ pub struct ChatStream {
     judged: Vec<Judged>,
     refused: Vec<Block>,
     begun: bool,
+    /// A line feed that comes next belongs to the end of an event that stays here.
+    drop_feed: bool,
     /// Nothing after `[DONE]` or an error is for anybody.
     over: bool,
     sent: bool,
@@ -74,6 +76,7 @@ impl ChatStream {
             judged: Vec::new(),
             refused: Vec::new(),
             begun: false,
+            drop_feed: false,
             over: false,
             sent: false,
         }
@@ -110,7 +113,7 @@ impl ChatStream {
 
     /// Takes a piece in; pushes what may leave.
     pub fn feed(&mut self, piece: Bytes, out: &mut Vec<Bytes>) {
-        if self.over {
+        if self.over || self.continues_a_line(&piece, out) {
             return;
         }
         let bytes = self.whole(piece);
@@ -134,13 +137,27 @@ impl ChatStream {
                 }
             }
         }
+        self.drop_feed = passed.is_empty() && at > 0 && bytes.ends_with(b"\r");
         self.push(bytes.slice(passed), out);
-        let left = bytes.slice(at..);
-        if left.len() > self.rules.largest_event {
-            self.fail(malformed(TOO_LARGE), out);
-            return;
+        self.rest
+            .extend_from_slice(bytes.get(at..).unwrap_or_default());
+        self.check_rest(out);
+    }
+
+    /// Keeps a piece that cannot end an event without looking at what came before it again.
+    fn continues_a_line(&mut self, piece: &[u8], out: &mut Vec<Bytes>) -> bool {
+        let continues = !self.rest.is_empty() && memchr::memchr2(b'\n', b'\r', piece).is_none();
+        if continues {
+            self.rest.extend_from_slice(piece);
+            self.check_rest(out);
         }
-        self.rest.extend_from_slice(&left);
+        continues
+    }
+
+    fn check_rest(&mut self, out: &mut Vec<Bytes>) {
+        if self.rest.len() > self.rules.largest_event {
+            self.fail(malformed(TOO_LARGE), out);
+        }
     }
 
     /// The body ended: properly (`cut` false) or not.
@@ -193,11 +210,17 @@ impl ChatStream {
         self.rest.split().freeze()
     }
 
-    /// A byte order mark makes one SDK lose the first event.
+    /// How many bytes at the beginning are for nobody: a byte order mark, which makes one SDK
+    /// lose the first event, and the second half of the line end of an event that stays here.
     fn skip_mark(&mut self, bytes: &Bytes) -> usize {
-        let marked = !self.begun && bytes.starts_with(b"\xef\xbb\xbf");
-        self.begun |= !bytes.is_empty();
-        if marked { 3 } else { 0 }
+        let marked = !self.begun && bytes.starts_with(MARK);
+        let half = std::mem::take(&mut self.drop_feed) && bytes.starts_with(b"\n");
+        self.begun |= !MARK.starts_with(bytes) || bytes.len() == MARK.len();
+        match (marked, half) {
+            (true, _) => MARK.len(),
+            (false, true) => 1,
+            (false, false) => 0,
+        }
     }
 
     fn push(&mut self, bytes: Bytes, out: &mut Vec<Bytes>) {
@@ -341,6 +364,7 @@ impl ChatStream {
     }
 }
 
+const MARK: &[u8] = b"\xef\xbb\xbf";
 const NULL_USAGE: &[u8] = b",\"usage\":null";
 const DONE: &[u8] = b"data: [DONE]\n\n";
 const TOO_LARGE: &str = "An event of the answer is too large.";

@@ -93,6 +93,7 @@ impl App {
             books,
             clock,
             failures,
+            listings: Default::default(),
             before_release,
         });
         let sockets = server::bind(server.listen, server.workers)
@@ -145,7 +146,7 @@ impl App {
     }
 }
 
-fn price_book(config: &Config) -> anyhow::Result<PriceBook> {
+pub(crate) fn price_book(config: &Config) -> anyhow::Result<PriceBook> {
     let Some(file) = &config.price_table else {
         return Ok(PriceBook::Bundled);
     };

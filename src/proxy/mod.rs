@@ -5,6 +5,7 @@ mod auth;
 mod cors;
 mod elastic;
 mod intake;
+mod listings;
 mod live;
 mod models;
 mod rejection;
@@ -21,11 +22,16 @@ use hyper::{Request, body::Incoming};
 use self::{
     admit::Asked,
     auth::Failures,
+    listings::Listings,
     rejection::{Rejection, Source},
     relay::Body,
     upstream::Clients,
 };
-pub use self::{live::Live, relay::Body as ResponseBody};
+pub use self::{
+    live::Live,
+    relay::Body as ResponseBody,
+    resolve::{Target, usable},
+};
 use crate::{
     books::{Books, Purse, RateView},
     clock::Clock,
@@ -46,6 +52,7 @@ pub struct Proxy {
     pub books: Books,
     pub clock: Clock,
     pub failures: Failures,
+    pub listings: Listings,
     /// Records on disk before a client sees a byte.
     pub before_release: bool,
 }
@@ -129,7 +136,10 @@ impl Worker {
         check_endpoint(key, &endpoint, head.uri.query())?;
         let id = match endpoint {
             Route::Chat => None,
-            Route::Models => return Ok(models::list(live, policy, trail.started_ms)),
+            Route::Models => {
+                let (listings, clients) = (&proxy.listings, &self.clients);
+                return Ok(models::list(listings, clients, live, policy, trail.started_ms).await);
+            }
             Route::Model(id) => Some(id),
         };
         if let Some(id) = id {

@@ -12,6 +12,7 @@
 
 mod budgets;
 mod chat;
+mod command_line;
 mod crash;
 mod docker;
 mod elastic;

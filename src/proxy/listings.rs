@@ -27,6 +27,12 @@ const LONGEST_NAME: usize = 256;
 
 type Names = Arc<[Box<str>]>;
 
+/// What one provider says it has.
+pub struct Listed {
+    pub provider: Arc<Provider>,
+    pub names: Names,
+}
+
 /// By base URL.
 #[derive(Default)]
 pub struct Listings {
@@ -56,7 +62,7 @@ impl Listings {
         clients: &Clients,
         providers: &[Arc<Provider>],
         now_ms: i64,
-    ) -> Vec<(Arc<Provider>, Names)> {
+    ) -> Vec<Listed> {
         let mut asked = JoinSet::new();
         for provider in providers {
             let askable = provider.dialect == Dialect::OpenAi
@@ -71,7 +77,7 @@ impl Listings {
             let provider = Arc::clone(provider);
             asked.spawn(async move {
                 let names = names(&listing, &client, &provider, now_ms).await;
-                (provider, names)
+                Listed { provider, names }
             });
         }
         asked.join_all().await

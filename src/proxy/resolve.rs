@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{live::Live, rejection::Rejection};
+use super::{listings::Listed, live::Live, rejection::Rejection};
 use crate::{
     config::{Dialect, Provider},
     engine::{
@@ -77,7 +77,7 @@ pub fn resolve(live: &Live, policy: &Policy, name: &str, now_ms: i64) -> Result<
 pub fn usable(
     live: &Live,
     policy: &Policy,
-    listed: &[(Arc<Provider>, Arc<[Box<str>]>)],
+    listed: &[Listed],
     now_ms: i64,
 ) -> Vec<(String, Target)> {
     let mut names: Vec<String> = live
@@ -95,8 +95,9 @@ pub fn usable(
     if providers.iter().any(|one| one.dialect == Dialect::Sandbox) {
         names.extend(sandbox::MODELS.iter().map(|name| (*name).to_owned()));
     }
-    for (provider, models) in listed {
-        names.extend(models.iter().map(|model| name_of(live, provider, model)));
+    for one in listed {
+        let public = |model| name_of(live, &one.provider, model);
+        names.extend(one.names.iter().map(|model| public(model)));
     }
     names.sort();
     names.dedup();

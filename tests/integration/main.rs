@@ -22,6 +22,7 @@ mod limits;
 mod models;
 mod refusals;
 mod reload;
+mod resending;
 mod store_down;
 mod streaming;
 mod support;

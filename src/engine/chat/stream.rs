@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use memchr::memmem;
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ pub struct StreamRules {
 pub struct ChatStream {
     rules: StreamRules,
     /// The beginning of an event whose end has not come.
-    rest: BytesMut,
+    rest: sse::Unfinished,
     tally: Tally,
     withheld: Withheld,
     judged: Vec<Judged>,
@@ -68,7 +68,7 @@ impl ChatStream {
             speaks: !rules.calls.delivery.as_error,
             prelude: Vec::new(),
             rules,
-            rest: BytesMut::new(),
+            rest: sse::Unfinished::default(),
             tally: Tally::default(),
             withheld: Withheld::default(),
             judged: Vec::new(),
@@ -113,7 +113,9 @@ impl ChatStream {
         if self.over {
             return;
         }
-        let bytes = self.whole(piece);
+        let Some(bytes) = self.rest.join(piece) else {
+            return self.bound(out);
+        };
         let mut at = self.skip_mark(&bytes);
         let mut passed = at..at;
         while let Some(event) = sse::next_event(&bytes, at) {
@@ -135,12 +137,15 @@ impl ChatStream {
             }
         }
         self.push(bytes.slice(passed), out);
-        let left = bytes.slice(at..);
-        if left.len() > self.rules.largest_event {
+        self.rest.keep(bytes.get(at..).unwrap_or_default());
+        self.bound(out);
+    }
+
+    /// An event that does not end is not gathered for ever.
+    fn bound(&mut self, out: &mut Vec<Bytes>) {
+        if self.rest.size() > self.rules.largest_event {
             self.fail(malformed(TOO_LARGE), out);
-            return;
         }
-        self.rest.extend_from_slice(&left);
     }
 
     /// The body ended: properly (`cut` false) or not.
@@ -183,14 +188,6 @@ impl ChatStream {
         if let Some(event) = self.withheld.keep_alive().filter(|_| self.sent) {
             self.push(data_line(event.as_bytes()), out);
         }
-    }
-
-    fn whole(&mut self, piece: Bytes) -> Bytes {
-        if self.rest.is_empty() {
-            return piece;
-        }
-        self.rest.extend_from_slice(&piece);
-        self.rest.split().freeze()
     }
 
     /// A byte order mark makes one SDK lose the first event.

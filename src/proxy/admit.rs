@@ -421,6 +421,7 @@ impl Permit {
             code: told.code,
             status: told.status.as_u16(),
             rule: rejection.rule(),
+            source: None,
             duration_ms: self.clock.now_ms() - self.started_ms,
         };
         let event = Event::RequestRefused(Box::new(refused));

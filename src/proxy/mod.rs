@@ -5,6 +5,7 @@ mod auth;
 mod cors;
 mod elastic;
 mod intake;
+mod listings;
 mod live;
 mod models;
 mod rejection;
@@ -12,7 +13,10 @@ mod relay;
 mod resolve;
 mod upstream;
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
@@ -21,11 +25,16 @@ use hyper::{Request, body::Incoming};
 use self::{
     admit::Asked,
     auth::Failures,
-    rejection::{Rejection, Source},
+    listings::Listings,
+    rejection::{Rejection, Source, Told},
     relay::Body,
     upstream::Clients,
 };
-pub use self::{live::Live, relay::Body as ResponseBody};
+pub use self::{
+    live::Live,
+    relay::Body as ResponseBody,
+    resolve::{Target, usable},
+};
 use crate::{
     books::{Books, Purse, RateView},
     clock::Clock,
@@ -46,6 +55,7 @@ pub struct Proxy {
     pub books: Books,
     pub clock: Clock,
     pub failures: Failures,
+    pub listings: Listings,
     /// Records on disk before a client sees a byte.
     pub before_release: bool,
 }
@@ -59,10 +69,20 @@ pub struct Worker {
 /// What is known of a request for its record, filled in as it goes on.
 struct Trail {
     id: Arc<str>,
+    peer: IpAddr,
     decision: String,
     started_ms: i64,
     subject: Subject,
     purse: Option<Arc<Purse>>,
+}
+
+impl Proxy {
+    /// Records the refusals that were only counted so far.
+    pub fn record_summaries(&self) {
+        for summary in self.failures.summaries() {
+            self.books.record(None, Event::RefusalsSummed(summary));
+        }
+    }
 }
 
 impl Worker {
@@ -84,7 +104,7 @@ impl Worker {
             *response.headers_mut() = cors::preflight(origin.clone(), request.headers());
             return response;
         }
-        let mut trail = Trail::new(&self.proxy.clock);
+        let mut trail = Trail::new(&self.proxy.clock, peer.ip());
         let (head, mut body) = request.into_parts();
         let served = self.serve(&live, &mut trail, &head, &mut body, peer).await;
         let mut response = match served {
@@ -129,7 +149,10 @@ impl Worker {
         check_endpoint(key, &endpoint, head.uri.query())?;
         let id = match endpoint {
             Route::Chat => None,
-            Route::Models => return Ok(models::list(live, policy, trail.started_ms)),
+            Route::Models => {
+                let (listings, clients) = (&proxy.listings, &self.clients);
+                return Ok(models::list(listings, clients, live, policy, trail.started_ms).await);
+            }
             Route::Model(id) => Some(id),
         };
         if let Some(id) = id {
@@ -186,26 +209,24 @@ impl Worker {
         Ok(response)
     }
 
-    fn reject(&self, trail: &Trail, rejection: &Rejection) -> Response<Body> {
-        let policy = trail.subject.policy.as_deref();
-        let told = rejection.tell(Source {
-            decision: &trail.decision,
-            policy,
-        });
-        // What became of an answer stands in the record of its settlement.
-        if !matches!(
-            rejection,
-            Rejection::Upstream(_) | Rejection::CallsBlocked { .. }
-        ) {
-            let refused = Refused {
-                subject: trail.subject.clone(),
-                code: told.code,
-                status: told.status.as_u16(),
-                rule: rejection.rule(),
-                duration_ms: self.proxy.clock.now_ms() - trail.started_ms,
-            };
-            let event = Event::RequestRefused(Box::new(refused));
-            self.proxy.books.record(Some(Arc::clone(&trail.id)), event);
+    fn record_refusal(&self, trail: &Trail, rejection: &Rejection, told: &Told) {
+        match rejection {
+            // What became of an answer stands in the record of its settlement.
+            Rejection::Upstream(_) | Rejection::CallsBlocked { .. } => {}
+            Rejection::KeyGuessing { .. } => return self.proxy.failures.sum(trail.peer),
+            _ => {
+                let unknown = matches!(rejection, Rejection::InvalidKey(_));
+                let refused = Refused {
+                    subject: trail.subject.clone(),
+                    code: told.code,
+                    status: told.status.as_u16(),
+                    rule: rejection.rule(),
+                    source: unknown.then(|| auth::source(trail.peer)),
+                    duration_ms: self.proxy.clock.now_ms() - trail.started_ms,
+                };
+                let event = Event::RequestRefused(Box::new(refused));
+                self.proxy.books.record(Some(Arc::clone(&trail.id)), event);
+            }
         }
         tracing::info!(
             request_id = &*trail.id,
@@ -213,6 +234,15 @@ impl Worker {
             status = told.status.as_u16(),
             "refused"
         );
+    }
+
+    fn reject(&self, trail: &Trail, rejection: &Rejection) -> Response<Body> {
+        let policy = trail.subject.policy.as_deref();
+        let told = rejection.tell(Source {
+            decision: &trail.decision,
+            policy,
+        });
+        self.record_refusal(trail, rejection, &told);
         let mut response = Response::new(Body::whole(told.body));
         *response.status_mut() = told.status;
         *response.headers_mut() = told.headers;
@@ -223,10 +253,11 @@ impl Worker {
 }
 
 impl Trail {
-    fn new(clock: &Clock) -> Self {
+    fn new(clock: &Clock, peer: IpAddr) -> Self {
         let fresh = clock.fresh_id();
         Self {
             id: format!("req_{fresh}").into(),
+            peer,
             decision: format!("dec_{fresh}"),
             started_ms: clock.now_ms(),
             subject: Subject::default(),

@@ -13,6 +13,7 @@
 mod budgets;
 mod calls;
 mod chat;
+mod command_line;
 mod crash;
 mod docker;
 mod elastic;
@@ -22,6 +23,7 @@ mod limits;
 mod models;
 mod refusals;
 mod reload;
+mod resending;
 mod store_down;
 mod streaming;
 mod support;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use memchr::memmem;
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ pub struct StreamRules {
 pub struct ChatStream {
     rules: StreamRules,
     /// The beginning of an event whose end has not come.
-    rest: BytesMut,
+    rest: sse::Unfinished,
     tally: Tally,
     withheld: Withheld,
     judged: Vec<Judged>,
@@ -70,7 +70,7 @@ impl ChatStream {
             speaks: !rules.calls.delivery.as_error,
             prelude: Vec::new(),
             rules,
-            rest: BytesMut::new(),
+            rest: sse::Unfinished::default(),
             tally: Tally::default(),
             withheld: Withheld::default(),
             judged: Vec::new(),
@@ -113,10 +113,12 @@ impl ChatStream {
 
     /// Takes a piece in; pushes what may leave.
     pub fn feed(&mut self, piece: Bytes, out: &mut Vec<Bytes>) {
-        if self.over || self.continues_a_line(&piece, out) {
+        if self.over {
             return;
         }
-        let bytes = self.whole(piece);
+        let Some(bytes) = self.rest.join(piece) else {
+            return self.bound(out);
+        };
         let mut at = self.skip_mark(&bytes);
         let mut passed = at..at;
         while let Some(event) = sse::next_event(&bytes, at) {
@@ -139,23 +141,13 @@ impl ChatStream {
         }
         self.drop_feed = passed.is_empty() && at > 0 && bytes.ends_with(b"\r");
         self.push(bytes.slice(passed), out);
-        self.rest
-            .extend_from_slice(bytes.get(at..).unwrap_or_default());
-        self.check_rest(out);
+        self.rest.keep(bytes.get(at..).unwrap_or_default());
+        self.bound(out);
     }
 
-    /// Keeps a piece that cannot end an event without looking at what came before it again.
-    fn continues_a_line(&mut self, piece: &[u8], out: &mut Vec<Bytes>) -> bool {
-        let continues = !self.rest.is_empty() && memchr::memchr2(b'\n', b'\r', piece).is_none();
-        if continues {
-            self.rest.extend_from_slice(piece);
-            self.check_rest(out);
-        }
-        continues
-    }
-
-    fn check_rest(&mut self, out: &mut Vec<Bytes>) {
-        if self.rest.len() > self.rules.largest_event {
+    /// An event that does not end is not gathered for ever.
+    fn bound(&mut self, out: &mut Vec<Bytes>) {
+        if self.rest.size() > self.rules.largest_event {
             self.fail(malformed(TOO_LARGE), out);
         }
     }
@@ -200,14 +192,6 @@ impl ChatStream {
         if let Some(event) = self.withheld.keep_alive().filter(|_| self.sent) {
             self.push(data_line(event.as_bytes()), out);
         }
-    }
-
-    fn whole(&mut self, piece: Bytes) -> Bytes {
-        if self.rest.is_empty() {
-            return piece;
-        }
-        self.rest.extend_from_slice(&piece);
-        self.rest.split().freeze()
     }
 
     /// How many bytes at the beginning are for nobody: a byte order mark, which makes one SDK

@@ -1,6 +1,6 @@
 //! Takes a streamed answer in piece by piece and lets out what may leave.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::{
@@ -21,7 +21,7 @@ pub struct ResponsesStream {
     pub(super) answer: Answer,
     pub(super) tally: Tally,
     /// The beginning of an event whose end has not come.
-    rest: BytesMut,
+    rest: sse::Unfinished,
     begun: bool,
     over: bool,
     sent: bool,
@@ -49,7 +49,7 @@ impl ResponsesStream {
         Self {
             answer: Answer::new(rules),
             tally: Tally::default(),
-            rest: BytesMut::new(),
+            rest: sse::Unfinished::default(),
             begun: false,
             over: false,
             sent: false,
@@ -90,7 +90,9 @@ impl ResponsesStream {
         if self.over {
             return;
         }
-        let bytes = self.whole(piece);
+        let Some(bytes) = self.rest.join(piece) else {
+            return self.bound(out);
+        };
         let mut at = self.skip_mark(&bytes);
         let mut passed = at..at;
         while let Some(event) = sse::next_event(&bytes, at) {
@@ -111,13 +113,16 @@ impl ResponsesStream {
             }
         }
         self.push(bytes.slice(passed), out);
-        let left = bytes.slice(at..);
-        if left.len() > self.largest() {
+        self.rest.keep(bytes.get(at..).unwrap_or_default());
+        self.bound(out);
+    }
+
+    /// An event that does not end is not gathered for ever.
+    fn bound(&mut self, out: &mut Vec<Bytes>) {
+        if self.rest.size() > self.largest() {
             let end = self.fail("malformed_output", TOO_LARGE);
             self.apply(end, Bytes::new(), out);
-            return;
         }
-        self.rest.extend_from_slice(&left);
     }
 
     /// The body ended: properly (`cut` false) or not.
@@ -135,14 +140,6 @@ impl ResponsesStream {
 
     pub(super) fn largest(&self) -> usize {
         self.answer.court.rules.largest_event
-    }
-
-    fn whole(&mut self, piece: Bytes) -> Bytes {
-        if self.rest.is_empty() {
-            return piece;
-        }
-        self.rest.extend_from_slice(&piece);
-        self.rest.split().freeze()
     }
 
     /// A byte order mark makes one SDK lose the first event.

@@ -24,4 +24,5 @@ mod reload;
 mod store_down;
 mod streaming;
 mod support;
+mod tools;
 mod transport;

@@ -155,9 +155,11 @@ fn misspelt(name: &str, known: &[&'static str]) -> Option<&'static str> {
         '\u{212a}' => 'k',
         plain => plain.to_ascii_lowercase(),
     };
+    let plain = name.is_ascii();
     let same = |known: &&&str| {
-        let lengths_fit = !name.is_ascii() || name.len() == known.len();
-        lengths_fit && name.chars().map(fold).eq(known.chars().map(fold)) && name != **known
+        (!plain || name.len() == known.len())
+            && name != **known
+            && name.chars().map(fold).eq(known.chars().map(fold))
     };
     known.iter().find(same).copied()
 }

@@ -11,6 +11,7 @@ mod tests;
 
 pub use self::{
     hosts::HostPattern,
+    paths::is_plain as is_plain_path,
     rule::{ArgumentRule, Bound, Scalar, WholePattern},
 };
 use super::{CallGuard, Content, Finding, FindingKind, Json, Proposal, pointer::Found};

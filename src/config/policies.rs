@@ -10,7 +10,7 @@ use super::{
     providers::Providers,
     reader::{Place, Table},
     text::suggestion,
-    unenforced,
+    tools, unenforced,
     values::{needle, one_of, pattern, policy_id, positive},
 };
 use crate::engine::policy::{Binding, InputRules, ModelRules, Pattern, Policy, RateLimits, Status};
@@ -138,6 +138,7 @@ fn policy(table: &mut Table<'_>, others: &Policies, providers: &Providers<'_>) -
     let limits = table.section("limits", rate_limits);
     let budget = table.section("budget", budget::of_policy);
     let input = table.section("input", input_rules);
+    let tools = table.section("tools", tools::rules);
     let (id, version) = (id?, version?);
     if others
         .all
@@ -158,7 +159,7 @@ fn policy(table: &mut Table<'_>, others: &Policies, providers: &Providers<'_>) -
         limits: limits?,
         budget: budget?,
         input: input?,
-        tools: Arc::default(),
+        tools: Arc::new(tools?),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Client, Setup, TestProxy, Upstream};
+use crate::support::{Client, Reply, Setup, TestProxy, Upstream, reply};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -300,4 +300,53 @@ async fn a_rule_that_only_observes_changes_nothing_but_the_record() {
     assert_eq!(upstream.last_request().json()["tools"], offered["tools"]);
     let record = &proxy.records("request_started", 1).await[0];
     assert_eq!(record["tools"], json!({"observed": ["other"]}));
+}
+
+#[tokio::test]
+async fn a_blocked_call_is_an_error_where_text_would_be_no_answer() {
+    let upstream = Upstream::start().await;
+    let mut completion = reply::completion("", reply::usage(10, 5));
+    let call = json!({"id": "call_1", "type": "function",
+        "function": {"name": "get_weather", "arguments": "{\"city\":5}"}});
+    completion["choices"][0]["message"] = json!({"role": "assistant", "tool_calls": [call]});
+    upstream.replies(Reply::json(200, &completion));
+    let strict = json!({"type": "object", "properties": {"city": {"type": "string"}}});
+    let tool =
+        json!({"type": "function", "function": {"name": "get_weather", "parameters": strict}});
+    let plain = TestProxy::to(&upstream).await;
+    let replaced = plain.k1().chat_with("hi", json!({"tools": [tool]})).await;
+    assert_eq!(replaced.status, 200);
+    assert!(
+        replaced.content().contains("schema_invalid"),
+        "{}",
+        replaced.text()
+    );
+    for members in [
+        json!({"tools": [tool], "tool_choice": "required"}),
+        json!({"tools": [tool], "tool_choice": {"type": "function", "function": {"name": "get_weather"}}}),
+        json!({"tools": [tool], "response_format": {"type": "json_object"}}),
+    ] {
+        let refused = plain.k1().chat_with("hi", members.clone()).await.refusal();
+        assert_eq!(refused, (403, "tool_call_blocked".to_owned()), "{members}");
+    }
+    let always = proxy(&upstream, "on_block = \"error\"").await;
+    let refused = always.k1().chat_with("hi", json!({"tools": [tool]})).await;
+    assert_eq!(refused.refusal(), (403, "tool_call_blocked".to_owned()));
+}
+
+#[tokio::test]
+async fn a_contract_gives_a_tool_the_scope_that_a_policy_allows() {
+    let upstream = Upstream::start().await;
+    let contract = "[tools.\"search.web\"]\nscope = \"search:read\"";
+    let setup = Setup::to(&upstream)
+        .tables(contract)
+        .k1("[tools]\nallow = [\"search:read\", \"mcp:mcp.example/read\"]\n");
+    let proxy = TestProxy::start(setup).await;
+    let ok = json!({"tools": [function("search.web"), {"type": "mcp", "server_label": "w",
+        "server_url": "https://mcp.example/", "allowed_tools": ["read"]}]});
+    assert_eq!(proxy.k1().chat_with("hi", ok).await.status, 200);
+    // A tool that merely calls itself like the scope gains nothing by it.
+    let posing = json!({"tools": [function("search:read")]});
+    let refused = refusal(&proxy.k1(), &posing).await;
+    assert_eq!(refused, (403, "tool_not_allowlisted".to_owned()));
 }

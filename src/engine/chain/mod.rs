@@ -15,6 +15,8 @@ mod offered;
 mod pointer;
 mod schema;
 mod tenant;
+#[cfg(test)]
+mod tests;
 mod whole;
 mod wrapper;
 
@@ -23,12 +25,13 @@ use std::sync::Arc;
 use serde::Serialize;
 
 pub use self::{
-    arguments::ArgumentRule,
-    json::{Json, canonical},
+    arguments::{ArgumentRule, Bound, HostPattern, Scalar, WholePattern, is_plain_path},
+    json::{Decimal, Json, canonical},
     notice::{clean_name, guard_object, notice},
     offered::{Offered, OfferedTool},
     pointer::Pointer,
     schema::{Schema, SchemaFault},
+    whole::is_tool_name,
 };
 use super::policy::{Contracts, ToolRules};
 

@@ -39,7 +39,16 @@ pub fn guard_object(blocks: &[Block], policy: &str, decision: &str) -> Value {
 /// A name that a model wrote, made harmless for texts that people, models and terminals read:
 /// letters of names as they are, everything else as `?`, cut to what a name needs.
 pub fn clean_name(name: &str) -> String {
-    let harmless = |char: char| char.is_ascii_alphanumeric() || "_-.:".contains(char);
+    clean(name, "_-.:")
+}
+
+/// The same for places in arguments, whose steps a model may have written.
+pub(super) fn clean_pointer(pointer: &str) -> String {
+    clean(pointer, "_-./~$")
+}
+
+fn clean(name: &str, signs: &str) -> String {
+    let harmless = |char: char| char.is_ascii_alphanumeric() || signs.contains(char);
     let cleaned: String = name
         .chars()
         .take(LONGEST_NAME)

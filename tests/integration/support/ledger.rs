@@ -34,7 +34,8 @@ async fn read(database: &Path, kind: &str) -> sqlx::Result<Vec<Value>> {
         .filename(database)
         .read_only(true);
     let mut connection = sqlx::SqliteConnection::connect_with(&options).await?;
-    let query = sqlx::query("SELECT body FROM ledger WHERE body ->> 'kind' = ? ORDER BY seq").bind(kind);
+    let query =
+        sqlx::query("SELECT body FROM ledger WHERE body ->> 'kind' = ? ORDER BY seq").bind(kind);
     let rows = query.fetch_all(&mut connection).await?;
     connection.close().await?;
     Ok(rows

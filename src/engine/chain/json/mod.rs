@@ -71,6 +71,20 @@ impl Json {
         }
     }
 
+    /// How many values it holds, and how deep they nest.
+    pub fn extent(&self) -> (usize, usize) {
+        let sum = |(values, depth): (usize, usize), inner: &Self| {
+            let (more, deeper) = inner.extent();
+            (values + more, depth.max(deeper))
+        };
+        let (values, depth) = match self {
+            Self::Array(items) => items.iter().fold((0, 0), sum),
+            Self::Object(members) => members.iter().map(|(_, value)| value).fold((0, 0), sum),
+            _ => (0, 0),
+        };
+        (values + 1, depth + 1)
+    }
+
     /// The same value for readers of `serde_json`. `None` if a number is beyond what it holds.
     pub fn to_value(&self) -> Option<serde_json::Value> {
         use serde_json::Value;

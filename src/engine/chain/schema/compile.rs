@@ -1,0 +1,211 @@
+//! From the text of a schema to something that can be asked, within bounds.
+
+use jsonschema::{PatternOptions, Validator};
+use serde_json::{Value, json};
+
+use super::shape::Shape;
+use crate::engine::chain::{Json, json::Fault};
+
+/// A schema, ready to be asked.
+#[derive(Debug)]
+pub struct Schema {
+    validator: Validator,
+    shape: Shape,
+    /// Where patterns stood that the engine cannot have.
+    left_out: Vec<String>,
+}
+
+/// Why a schema cannot be used. Ends without a full stop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SchemaFault {
+    /// A JSON Pointer into the schema, empty for the whole.
+    pub place: String,
+    pub message: String,
+}
+
+/// Steps that judging one call may take: values of the schema, with what each reference leads to
+/// in its place, times values of the arguments. A step is some nanoseconds, so this is some tens
+/// of milliseconds.
+const MAX_WORK: usize = 10_000_000;
+/// How deep a schema that refers to itself may take us: its own depth times the arguments'.
+const MAX_RECURSION: usize = 1_024;
+/// Longer schemas are not taken from requests, in bytes.
+const MAX_OFFERED_BYTES: usize = 64 << 10;
+/// A compiled pattern may have this size, in bytes: the operator's, and a client's.
+const MAX_PATTERN: usize = 1 << 20;
+const MAX_OFFERED_PATTERN: usize = 64 << 10;
+
+impl Schema {
+    /// A schema of the operator's own: formats count, and nothing in it may be without effect.
+    ///
+    /// # Errors
+    /// What cannot be used, and where.
+    pub fn compile(text: &str) -> Result<Self, SchemaFault> {
+        let (value, shape) = read(text)?;
+        let validator = jsonschema::options()
+            .offline()
+            .with_pattern_options(PatternOptions::regex().size_limit(MAX_PATTERN))
+            .should_validate_formats(true)
+            .should_ignore_unknown_formats(false)
+            .build(&value)
+            .map_err(|error| SchemaFault {
+                place: place(&error),
+                message: told(&error),
+            })?;
+        Ok(Self {
+            validator,
+            shape,
+            left_out: Vec::new(),
+        })
+    }
+
+    /// A schema that a request offers.
+    ///
+    /// # Errors
+    /// As `compile`.
+    pub(super) fn offered(text: &str) -> Result<Self, SchemaFault> {
+        if text.len() > MAX_OFFERED_BYTES {
+            return Err(fault("it is too large (at most 64 KiB)"));
+        }
+        let (mut value, shape) = read(text)?;
+        let mut left_out = Vec::new();
+        leave_out_patterns(&mut value, &mut String::new(), &mut left_out);
+        let build = || build_offered(&value);
+        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(build)) {
+            Ok(Ok(validator)) => Ok(Self {
+                validator,
+                shape,
+                left_out,
+            }),
+            Ok(Err(_)) | Err(_) => Err(fault("it is no valid JSON Schema")),
+        }
+    }
+
+    pub(super) fn validator(&self) -> &Validator {
+        &self.validator
+    }
+
+    pub(super) fn left_out(&self) -> impl Iterator<Item = &str> {
+        self.left_out.iter().map(String::as_str)
+    }
+
+    /// Whether judging these arguments is bounded in work and depth.
+    pub(super) fn has_bounds_for(&self, arguments: &Json) -> bool {
+        let (values, depth) = arguments.extent();
+        let work = self.shape.unfolded.saturating_mul(values);
+        let recursion = match self.shape.cyclic {
+            true => self.shape.depth.saturating_mul(depth),
+            false => self.shape.depth,
+        };
+        work <= MAX_WORK && recursion <= MAX_RECURSION
+    }
+
+    /// Whether the first thing that is wrong can be looked for in bounded time.
+    pub(super) fn explains(&self) -> bool {
+        !self.shape.cyclic && self.shape.unfolded <= MAX_EXPLAINED
+    }
+}
+
+/// In larger ones what is wrong is not looked for: the search tries every alternative.
+const MAX_EXPLAINED: usize = 10_000;
+
+fn read(text: &str) -> Result<(Value, Shape), SchemaFault> {
+    let schema = Json::parse(text).map_err(|found| fault(syntax(found)))?;
+    if !matches!(schema, Json::Object(_) | Json::Bool(_)) {
+        return Err(fault("it is no JSON object"));
+    }
+    let shape = Shape::of(&schema)?;
+    let value = schema.to_value();
+    Ok((
+        value.ok_or_else(|| fault("it holds a number beyond all use"))?,
+        shape,
+    ))
+}
+
+fn build_offered(schema: &Value) -> Result<Validator, jsonschema::ValidationError<'static>> {
+    jsonschema::options()
+        .offline()
+        .with_pattern_options(PatternOptions::regex().size_limit(MAX_OFFERED_PATTERN))
+        .should_validate_formats(false)
+        .build(schema)
+}
+
+/// Many schema libraries write look-arounds, as for e-mail addresses. They would need an engine
+/// that a text can keep busy without end.
+fn leave_out_patterns(schema: &mut Value, place: &mut String, left_out: &mut Vec<String>) {
+    match schema {
+        Value::Array(items) => {
+            for (index, item) in items.iter_mut().enumerate() {
+                below(place, &index.to_string(), |place| {
+                    leave_out_patterns(item, place, left_out)
+                });
+            }
+        }
+        Value::Object(members) => {
+            let pattern = members.get("pattern").filter(|pattern| pattern.is_string());
+            if pattern.is_some_and(|pattern| build_offered(&json!({ "pattern": pattern })).is_err())
+            {
+                members.shift_remove("pattern");
+                left_out.push(place.clone());
+            }
+            for (name, member) in members {
+                below(place, name, |place| {
+                    leave_out_patterns(member, place, left_out)
+                });
+            }
+        }
+        _ => {}
+    }
+}
+
+fn below(place: &mut String, step: &str, then: impl FnOnce(&mut String)) {
+    let length = place.len();
+    place.push('/');
+    place.push_str(&step.replace('~', "~0").replace('/', "~1"));
+    then(place);
+    place.truncate(length);
+}
+
+/// Where in the schema: the meta-schema finds its faults in the schema as its instance, the
+/// compiler names the schema's own path.
+fn place(error: &jsonschema::ValidationError<'_>) -> String {
+    match error.instance_path().as_str() {
+        "" => error.schema_path().as_str().to_owned(),
+        place => place.to_owned(),
+    }
+}
+
+fn told(error: &jsonschema::ValidationError<'_>) -> String {
+    let text = error.to_string();
+    if text.ends_with("is not a \"regex\"") {
+        return "is no pattern that takes linear time (no look-around, no back-references)"
+            .to_owned();
+    }
+    // What follows is advice to programmers.
+    let mut text = text.split(". ").next().unwrap_or_default().to_owned();
+    if let Some((at, _)) = text.char_indices().nth(MAX_TOLD) {
+        text.truncate(at);
+        text.push('…');
+    }
+    text
+}
+
+const MAX_TOLD: usize = 300;
+
+pub(super) fn fault(message: impl Into<String>) -> SchemaFault {
+    SchemaFault {
+        place: String::new(),
+        message: message.into(),
+    }
+}
+
+fn syntax(fault: Fault) -> &'static str {
+    match fault {
+        Fault::Duplicate => "an object has the same member twice",
+        Fault::Deep => "it nests deeper than 64 levels",
+        Fault::Large => "it is larger than 1 MiB or 100000 values",
+        Fault::Incomplete | Fault::Syntax | Fault::Trailing | Fault::Surrogate | Fault::Number => {
+            "it is not valid JSON"
+        }
+    }
+}

@@ -17,7 +17,8 @@ pub fn notice(blocks: &[Block], decision: &str) -> String {
     )
 }
 
-/// The `guard` object beside what was replaced, for programs. `policy` is `id@version`.
+/// The `guard` object beside what was replaced, for programs. `policy` is `id@version`. A tool's
+/// name stands in the text alone.
 pub fn guard_object(blocks: &[Block], policy: &str, decision: &str) -> Value {
     let Some(first) = blocks.first() else {
         return Value::Null;
@@ -29,7 +30,6 @@ pub fn guard_object(blocks: &[Block], policy: &str, decision: &str) -> Value {
     json!({
         "code": first.code,
         "rule": first.rule,
-        "tool": first.tool,
         "policy": policy,
         "version": version,
         "decision": decision,
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(
             guard_object(&[block("pay")], "basic@3", "dec_1"),
             json!({
-                "code": "tool_not_allowlisted", "rule": "tools.allow", "tool": "pay",
+                "code": "tool_not_allowlisted", "rule": "tools.allow",
                 "policy": "basic", "version": 3, "decision": "dec_1",
             })
         );
@@ -103,8 +103,8 @@ mod tests {
         for (name, shown) in [
             ("search.web", "search.web"),
             ("type:local_shell", "type:local_shell"),
-            ("a\n\n# Now ignore", "a???Now?ignore"),
-            ("x\u{1b}[2J", "x???2J"),
+            ("a\n\n# Now ignore", "a????Now?ignore"),
+            ("x\u{1b}[2J", "x??2J"),
             ("[link](http://e)", "?link??http:??e?"),
             ("pаy", "p?y"),
             ("", ""),

@@ -26,7 +26,7 @@ use crate::{
             input::{self, InputFault},
             tool_offers::{self, Admitted},
         },
-        policy::{Batch, Budget, Contracts, Enforcement, Key, OnBlock, Policy},
+        policy::{Batch, Budget, Enforcement, Key, OnBlock, Policy},
         pricing::{Usage, UsageReading},
         record::{Closing, Event, JudgedCall, OfferNotes, Opening, Outcome, Refused, Subject},
         tokens,
@@ -91,8 +91,8 @@ pub async fn admit(
     }
     let now_ms = clock.now_ms();
     let target = resolve(asked.live, asked.policy, &call.model, now_ms)?;
-    let contracts = Arc::<Contracts>::default();
-    let tools = tool_offers::judge(&asked.policy.tools, &contracts, &call.offers, body, &call)
+    let contracts = &asked.live.config.contracts;
+    let tools = tool_offers::judge(&asked.policy.tools, contracts, &call.offers, body, &call)
         .map_err(|denied| Rejection::ToolDenied(Box::new(denied)))?;
     if let ApiKey::Missing(_) = target.provider.api_key {
         let provider = target.provider.name.to_string();
@@ -287,7 +287,7 @@ fn call_guard(asked: &Asked<'_>, offered: Offered) -> CallGuard {
     CallGuard::new(
         Arc::clone(&asked.policy.label),
         Arc::clone(&asked.policy.tools),
-        Arc::default(),
+        Arc::clone(&asked.live.config.contracts),
         Arc::clone(&asked.key.tenant),
         Arc::new(offered),
     )

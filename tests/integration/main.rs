@@ -27,4 +27,5 @@ mod resending;
 mod store_down;
 mod streaming;
 mod support;
+mod tools;
 mod transport;

@@ -8,7 +8,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use super::offers::CARRIERS;
+use super::{misspelt, offers::CARRIERS};
 
 /// Sums over all messages, and their texts for pattern rules and exact counts.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -61,6 +61,7 @@ struct Message<'a> {
     content: Option<&'a RawValue>,
     other_bytes: usize,
     twice: bool,
+    misspelt: Option<&'static str>,
     carries_tools: bool,
 }
 
@@ -79,6 +80,7 @@ impl<'de> Deserialize<'de> for Message<'de> {
                     content: None,
                     other_bytes: 0,
                     twice: false,
+                    misspelt: None,
                     carries_tools: false,
                 };
                 while let Some(name) = map.next_key::<std::borrow::Cow<'de, str>>()? {
@@ -87,6 +89,9 @@ impl<'de> Deserialize<'de> for Message<'de> {
                         message.twice |= message.content.is_some();
                         message.content = Some(raw);
                     } else {
+                        let taken_for = misspelt(&name, &["content"]);
+                        let taken_for = taken_for.or_else(|| misspelt(&name, CARRIERS));
+                        message.misspelt = message.misspelt.or(taken_for);
                         message.carries_tools |= CARRIERS.contains(&&*name);
                         message.other_bytes += name.len() + raw.get().len();
                     }
@@ -119,6 +124,12 @@ impl Content {
         self.carries_tools |= message.carries_tools;
         if message.twice {
             self.fault = Some("A message holds the member \"content\" twice.".to_owned());
+        }
+        if let Some(name) = message.misspelt {
+            self.fault = Some(format!(
+                "A message holds a member that some readers take for {name:?}, although it is \
+                 spelled otherwise."
+            ));
         }
         let Some(raw) = message.content else { return };
         let text = raw.get();

@@ -1,6 +1,9 @@
 //! The main file, section by section, and the policies it names.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use super::{
     Config, ConfigError, keys,
@@ -9,7 +12,7 @@ use super::{
     policies::Policies,
     providers::providers,
     reader::Table,
-    server, unenforced,
+    server, tools, unenforced,
     values::text,
 };
 
@@ -33,8 +36,14 @@ fn main(root: &mut Table<'_>) -> Option<Config> {
     let durability = root.section("ledger", server::durability);
     let providers = providers(root);
     let aliases = models(root, &providers);
+    let contracts = tools::contracts(root);
     let directory = root.or("policies_dir", "policies", text);
-    let policies = Policies::read(&root.place_of("policies_dir"), directory, &providers);
+    let policies = Policies::read(
+        &root.place_of("policies_dir"),
+        directory,
+        &providers,
+        &contracts,
+    );
     let listen = server.as_ref().map(|server| server.listen);
     let keys = keys::keys(root, &policies, listen);
     let tenant_budgets = keys::tenant_budgets(root, &keys);
@@ -49,6 +58,7 @@ fn main(root: &mut Table<'_>) -> Option<Config> {
         aliases,
         keys: keys.all,
         policies: policies.all,
+        contracts: Arc::new(contracts),
         tenant_budgets,
         global_budget,
         price_table,

@@ -15,7 +15,9 @@ mod providers;
 mod reader;
 mod secret;
 mod server;
+mod suspects;
 mod text;
+mod tools;
 mod unenforced;
 mod urls;
 mod values;
@@ -34,7 +36,7 @@ use std::{
 };
 
 use crate::engine::{
-    policy::{Budget, Key, Policy},
+    policy::{Budget, Contracts, Key, Policy},
     pricing::OperatorPrice,
 };
 
@@ -52,6 +54,8 @@ pub struct Config {
     pub keys: HashMap<[u8; 32], Arc<Key>>,
     /// All versions found in `policies_dir`.
     pub policies: Vec<Arc<Policy>>,
+    /// `[tools.…]`: what is known of tools, for all policies.
+    pub contracts: Arc<Contracts>,
     pub tenant_budgets: HashMap<Arc<str>, Budget>,
     pub global_budget: Option<Budget>,
     /// A newer price table (same form as the bundled one) instead of the bundled one.

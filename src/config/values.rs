@@ -265,7 +265,7 @@ fn number_and_unit(text: &str) -> (Option<u64>, &str) {
     (number.parse().ok(), unit)
 }
 
-fn kind(value: &DeValue<'_>) -> &'static str {
+pub(super) fn kind(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a string",
         DeValue::Integer(_) => "a whole number",

@@ -27,7 +27,7 @@ use crate::{
             input::{self, InputFault},
             tool_offers::{self, Admitted},
         },
-        policy::{Batch, Budget, Contracts, Enforcement, Key, OnBlock, Policy},
+        policy::{Batch, Budget, Enforcement, Key, OnBlock, Policy},
         pricing::{Usage, UsageReading},
         record::{Closing, Event, JudgedCall, OfferNotes, Opening, Outcome, Refused, Subject},
         responses::OwnIds,
@@ -98,8 +98,8 @@ pub async fn admit(
     }
     let now_ms = clock.now_ms();
     let target = resolve(asked.live, asked.policy, &call.model, now_ms)?;
-    let contracts = Arc::<Contracts>::default();
-    let mut tools = tool_offers::judge(&asked.policy.tools, &contracts, &call.offers, body, &call)
+    let contracts = &asked.live.config.contracts;
+    let mut tools = tool_offers::judge(&asked.policy.tools, contracts, &call.offers, body, &call)
         .map_err(|denied| Rejection::ToolDenied(Box::new(denied)))?;
     if let ApiKey::Missing(_) = target.provider.api_key {
         let provider = target.provider.name.to_string();
@@ -302,7 +302,7 @@ fn call_guard(asked: &Asked<'_>, offered: Offered) -> CallGuard {
     CallGuard::new(
         Arc::clone(&asked.policy.label),
         Arc::clone(&asked.policy.tools),
-        Arc::default(),
+        Arc::clone(&asked.live.config.contracts),
         Arc::clone(&asked.key.tenant),
         Arc::new(offered),
     )
@@ -358,6 +358,11 @@ impl Permit {
     /// Makes the ids of an answer of our own.
     pub fn reply_seed(&self) -> u128 {
         self.reply_seed
+    }
+
+    /// Whether the client asked for a stream.
+    pub fn is_stream(&self) -> bool {
+        self.stream
     }
 
     /// How the calls of this request's answer are judged and told.
@@ -466,6 +471,7 @@ impl Permit {
             code: told.code,
             status: told.status.as_u16(),
             rule: rejection.rule(),
+            source: None,
             duration_ms: self.clock.now_ms() - self.started_ms,
         };
         let event = Event::RequestRefused(Box::new(refused));

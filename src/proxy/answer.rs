@@ -5,8 +5,8 @@ use bytes::Bytes;
 use crate::engine::{
     call::Api,
     chain::Block,
-    chat::{Answer, CallRules, ChatStream, Judged, StreamRules, Tally},
-    responses::{OwnIds, ResponsesStream, judge_whole},
+    chat::{self, Answer, CallRules, ChatStream, Judged, StreamRules, Tally},
+    responses::{self, OwnIds, ResponsesStream, judge_whole},
 };
 
 /// A streamed answer on its way through its judge.
@@ -106,5 +106,21 @@ pub fn whole(api: Api, body: &Bytes, rules: CallRules) -> Option<(Answer, OwnIds
     match api {
         Api::Chat => Some((Answer::read(body, &rules).ok()?, OwnIds::default())),
         Api::Responses => judge_whole(body, rules).ok(),
+    }
+}
+
+/// A judged body as a stream; `None`: it is no answer.
+pub fn as_stream(api: Api, body: &Bytes, hide_usage: bool) -> Option<Bytes> {
+    match api {
+        Api::Chat => chat::as_stream(body, hide_usage).ok().map(Bytes::from),
+        Api::Responses => responses::as_stream(body).ok(),
+    }
+}
+
+/// A judged stream as a body; `None`: it did not end well.
+pub fn as_body(api: Api, stream: &[u8]) -> Option<Bytes> {
+    match api {
+        Api::Chat => chat::as_body(stream).ok().map(Bytes::from),
+        Api::Responses => responses::as_body(stream).ok(),
     }
 }

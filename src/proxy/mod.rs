@@ -6,6 +6,7 @@ mod auth;
 mod cors;
 mod elastic;
 mod intake;
+mod listings;
 mod live;
 mod models;
 mod references;
@@ -15,7 +16,10 @@ mod resolve;
 mod stored;
 mod upstream;
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
@@ -24,11 +28,16 @@ use hyper::{Request, body::Incoming};
 use self::{
     admit::Asked,
     auth::Failures,
-    rejection::{Rejection, Source},
+    listings::Listings,
+    rejection::{Rejection, Source, Told},
     relay::Body,
     upstream::Clients,
 };
-pub use self::{live::Live, relay::Body as ResponseBody};
+pub use self::{
+    live::Live,
+    relay::Body as ResponseBody,
+    resolve::{Target, usable},
+};
 use crate::{
     books::{Books, Purse, RateView},
     clock::Clock,
@@ -50,6 +59,7 @@ pub struct Proxy {
     pub books: Books,
     pub clock: Clock,
     pub failures: Failures,
+    pub listings: Listings,
     /// Records on disk before a client sees a byte.
     pub before_release: bool,
 }
@@ -63,10 +73,20 @@ pub struct Worker {
 /// What is known of a request for its record, filled in as it goes on.
 struct Trail {
     id: Arc<str>,
+    peer: IpAddr,
     decision: String,
     started_ms: i64,
     subject: Subject,
     purse: Option<Arc<Purse>>,
+}
+
+impl Proxy {
+    /// Records the refusals that were only counted so far.
+    pub fn record_summaries(&self) {
+        for summary in self.failures.summaries() {
+            self.books.record(None, Event::RefusalsSummed(summary));
+        }
+    }
 }
 
 impl Worker {
@@ -88,7 +108,7 @@ impl Worker {
             *response.headers_mut() = cors::preflight(origin.clone(), request.headers());
             return response;
         }
-        let mut trail = Trail::new(&self.proxy.clock);
+        let mut trail = Trail::new(&self.proxy.clock, peer.ip());
         let (head, mut body) = request.into_parts();
         let served = self.serve(&live, &mut trail, &head, &mut body, peer).await;
         let mut response = match served {
@@ -133,7 +153,10 @@ impl Worker {
         check_endpoint(key, &endpoint, head.uri.query())?;
         let api = match endpoint {
             Route::Ask(api) => api,
-            Route::Models => return Ok(models::list(live, policy, trail.started_ms)),
+            Route::Models => {
+                let (listings, clients) = (&proxy.listings, &self.clients);
+                return Ok(models::list(listings, clients, live, policy, trail.started_ms).await);
+            }
             Route::Model(id) => return models::one(live, policy, id, trail.started_ms),
             Route::Stored(id) => {
                 let asked = stored::Asked {
@@ -197,26 +220,24 @@ impl Worker {
         Ok(response)
     }
 
-    fn reject(&self, trail: &Trail, rejection: &Rejection) -> Response<Body> {
-        let policy = trail.subject.policy.as_deref();
-        let told = rejection.tell(Source {
-            decision: &trail.decision,
-            policy,
-        });
-        // What became of an answer stands in the record of its settlement.
-        if !matches!(
-            rejection,
-            Rejection::Upstream(_) | Rejection::CallsBlocked { .. }
-        ) {
-            let refused = Refused {
-                subject: trail.subject.clone(),
-                code: told.code,
-                status: told.status.as_u16(),
-                rule: rejection.rule(),
-                duration_ms: self.proxy.clock.now_ms() - trail.started_ms,
-            };
-            let event = Event::RequestRefused(Box::new(refused));
-            self.proxy.books.record(Some(Arc::clone(&trail.id)), event);
+    fn record_refusal(&self, trail: &Trail, rejection: &Rejection, told: &Told) {
+        match rejection {
+            // What became of an answer stands in the record of its settlement.
+            Rejection::Upstream(_) | Rejection::CallsBlocked { .. } => {}
+            Rejection::KeyGuessing { .. } => return self.proxy.failures.sum(trail.peer),
+            _ => {
+                let unknown = matches!(rejection, Rejection::InvalidKey(_));
+                let refused = Refused {
+                    subject: trail.subject.clone(),
+                    code: told.code,
+                    status: told.status.as_u16(),
+                    rule: rejection.rule(),
+                    source: unknown.then(|| auth::source(trail.peer)),
+                    duration_ms: self.proxy.clock.now_ms() - trail.started_ms,
+                };
+                let event = Event::RequestRefused(Box::new(refused));
+                self.proxy.books.record(Some(Arc::clone(&trail.id)), event);
+            }
         }
         tracing::info!(
             request_id = &*trail.id,
@@ -224,6 +245,15 @@ impl Worker {
             status = told.status.as_u16(),
             "refused"
         );
+    }
+
+    fn reject(&self, trail: &Trail, rejection: &Rejection) -> Response<Body> {
+        let policy = trail.subject.policy.as_deref();
+        let told = rejection.tell(Source {
+            decision: &trail.decision,
+            policy,
+        });
+        self.record_refusal(trail, rejection, &told);
         let mut response = Response::new(Body::whole(told.body));
         *response.status_mut() = told.status;
         *response.headers_mut() = told.headers;
@@ -234,10 +264,11 @@ impl Worker {
 }
 
 impl Trail {
-    fn new(clock: &Clock) -> Self {
+    fn new(clock: &Clock, peer: IpAddr) -> Self {
         let fresh = clock.fresh_id();
         Self {
             id: format!("req_{fresh}").into(),
+            peer,
             decision: format!("dec_{fresh}"),
             started_ms: clock.now_ms(),
             subject: Subject::default(),

@@ -4,6 +4,8 @@
 //! Bytes that nothing changes leave unchanged. Pieces that are there together are written
 //! together; one that arrives alone leaves at once.
 
+mod reshaped;
+
 use std::{
     convert::Infallible,
     pin::Pin,
@@ -99,20 +101,31 @@ pub struct Relay {
 /// # Errors
 /// When nothing was sent to the client yet and the answer cannot be passed on.
 pub async fn respond(mut permit: Permit, reply: Reply) -> Result<Response<Body>, Rejection> {
+    // The HTTP library takes away the codings that it reads.
+    if reply.headers.contains_key(header::CONTENT_ENCODING) {
+        permit.close(&Tally::default(), Outcome::UpstreamFailed, 502);
+        let provider = permit.provider().name.to_string();
+        return Err(UpstreamFault::Broken { provider }.into());
+    }
     if !reply.status.is_success() {
         return Err(refuse(&mut permit, reply).await);
     }
     let kind = reply
         .headers
         .get(header::CONTENT_TYPE)
-        .map(HeaderValue::as_bytes);
-    let streams = kind.is_some_and(|kind| kind.starts_with(b"text/event-stream"));
+        .map(HeaderValue::as_bytes)
+        .unwrap_or_default();
+    let streams = kind
+        .get(..STREAM.len())
+        .is_some_and(|kind| kind.eq_ignore_ascii_case(STREAM));
     if streams {
         stream(permit, reply).await
     } else {
         whole(permit, reply).await
     }
 }
+
+const STREAM: &[u8] = b"text/event-stream";
 
 async fn whole(mut permit: Permit, mut reply: Reply) -> Result<Response<Body>, Rejection> {
     let provider = permit.provider().name.to_string();
@@ -149,13 +162,30 @@ async fn whole(mut permit: Permit, mut reply: Reply) -> Result<Response<Body>, R
         }
     };
     permit.close(&tally, Outcome::Completed, 200);
-    let mut response = Response::new(Body::whole(body));
+    let streamed = permit
+        .is_stream()
+        .then(|| reshaped::streamed(permit.api(), &body, permit.hides_usage()));
+    let mut response = streamed.flatten().unwrap_or_else(|| {
+        let mut response = Response::new(Body::whole(body));
+        mark_json(response.headers_mut());
+        response
+    });
     keep(&reply.headers, response.headers_mut(), KEPT);
-    response.headers_mut().insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("application/json"),
-    );
     Ok(response)
+}
+
+fn mark_json(headers: &mut HeaderMap) {
+    let json = HeaderValue::from_static("application/json");
+    headers.insert(header::CONTENT_TYPE, json);
+}
+
+fn mark_stream(headers: &mut HeaderMap) {
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/event-stream"),
+    );
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(NO_BUFFERING, HeaderValue::from_static("no"));
 }
 
 async fn stream(permit: Permit, reply: Reply) -> Result<Response<Body>, Rejection> {
@@ -186,6 +216,9 @@ async fn stream(permit: Permit, reply: Reply) -> Result<Response<Body>, Rejectio
         looks: 0,
         outcome: Outcome::Completed,
     };
+    if !relay.permit.is_stream() {
+        return relay.into_body(&reply.headers).await;
+    }
     // While nothing has left, a failure can still be told with a status.
     std::future::poll_fn(|cx| relay.poll_first(cx)).await;
     if let Some(rejection) = relay.refused.take() {
@@ -197,12 +230,7 @@ async fn stream(permit: Permit, reply: Reply) -> Result<Response<Body>, Rejectio
     let mut response = Response::new(Body::Stream(Box::new(relay)));
     let headers = response.headers_mut();
     keep(&reply.headers, headers, KEPT);
-    headers.insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("text/event-stream"),
-    );
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    headers.insert(NO_BUFFERING, HeaderValue::from_static("no"));
+    mark_stream(headers);
     Ok(response)
 }
 

@@ -22,7 +22,7 @@ use crate::{
         chain::{CallGuard, Delivery, Offered},
         chat::{self, CallRules},
         guard::tool_offers,
-        policy::{Batch, Contracts, Key, OnBlock, Policy},
+        policy::{Batch, Key, OnBlock, Policy},
         record::{Event, JudgedCall, Subject},
     },
 };
@@ -106,9 +106,9 @@ fn judged(
     let guard = CallGuard::new(
         Arc::clone(&asked.policy.label),
         Arc::clone(&asked.policy.tools),
-        Arc::default(),
+        Arc::clone(&asked.live.config.contracts),
         Arc::clone(&asked.key.tenant),
-        Arc::new(offered(asked.policy, body)),
+        Arc::new(offered(asked, body)),
     );
     let rules = CallRules {
         judge: Arc::new(guard),
@@ -144,12 +144,12 @@ fn judged(
 }
 
 /// What the request of then offered, as far as the rules of now let it; the answer repeats it.
-fn offered(policy: &Policy, body: &[u8]) -> Offered {
+fn offered(asked: &Asked<'_>, body: &[u8]) -> Offered {
     let Ok(offers) = Offers::of_answer(body) else {
         return Offered::default();
     };
-    let contracts = Contracts::default();
-    let admitted = tool_offers::judge(&policy.tools, &contracts, &offers, body, &NoCompanions);
+    let (rules, contracts) = (&asked.policy.tools, &asked.live.config.contracts);
+    let admitted = tool_offers::judge(rules, contracts, &offers, body, &NoCompanions);
     admitted
         .map(|admitted| admitted.offered)
         .unwrap_or_default()

@@ -83,7 +83,7 @@ impl Clients {
     }
 
     /// The client for `provider`, and for how long it has not been used.
-    fn client(&self, provider: &Arc<Provider>, now_ms: i64) -> Option<(Client, Duration)> {
+    pub fn client(&self, provider: &Arc<Provider>, now_ms: i64) -> Option<(Client, Duration)> {
         let mut open = self.lock();
         if !open
             .iter()
@@ -244,12 +244,21 @@ fn bare_request(
             headers.append(name.clone(), value.clone());
         }
     }
-    if let ApiKey::Found(secret) = &provider.api_key {
-        let mut value = HeaderValue::try_from(format!("Bearer {}", secret.reveal())).ok()?;
-        value.set_sensitive(true);
+    if let Some(value) = credential(provider) {
         headers.insert(header::AUTHORIZATION, value);
     }
     Some(request)
+}
+
+/// Our own credential, if the provider has one. One that fits no header was refused when the
+/// configuration was read.
+pub fn credential(provider: &Provider) -> Option<HeaderValue> {
+    let ApiKey::Found(secret) = &provider.api_key else {
+        return None;
+    };
+    let mut value = HeaderValue::try_from(format!("Bearer {}", secret.reveal())).ok()?;
+    value.set_sensitive(true);
+    Some(value)
 }
 
 fn sandbox_reply(permit: &Permit, now_ms: i64) -> Reply {

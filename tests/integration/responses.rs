@@ -135,6 +135,34 @@ fn whole_output(stream: &Value, whole: &Answer) -> Value {
 }
 
 #[tokio::test]
+async fn an_answer_in_the_other_shape_is_judged_and_told_as_it_was_asked_for() {
+    let upstream = Upstream::start().await;
+    let proxy = TestProxy::to(&upstream).await;
+    for items in [
+        [message("Look:"), call("read_file")],
+        [message("Look:"), call("delete_file")],
+    ] {
+        let body = response("resp_1", "completed", json!(items));
+        upstream.replies(Reply::json(200, &body));
+        let stream = asks(&proxy, json!({"stream": true})).await;
+        let events = events(&stream);
+        let end = &events.last().unwrap()["response"];
+        upstream.replies(streamed(&items));
+        let whole = asks(&proxy, json!({})).await.json();
+        assert_eq!(end["output"][0], whole["output"][0]);
+        assert_eq!(end["output"][1]["type"], whole["output"][1]["type"]);
+        assert_eq!(
+            stream.text().contains("secret"),
+            items[1]["name"] == "read_file"
+        );
+        assert_eq!(
+            whole.to_string().contains("secret"),
+            items[1]["name"] == "read_file"
+        );
+    }
+}
+
+#[tokio::test]
 async fn text_leaves_when_it_arrives_also_behind_a_call() {
     let upstream = Upstream::start().await;
     let gates = [Gate::new(), Gate::new()];

@@ -8,7 +8,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use super::offers::CARRIERS;
+use super::{misspelt, offers::CARRIERS};
 
 /// Sums over all messages, and their texts for pattern rules and exact counts.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -65,6 +65,7 @@ struct Message<'a> {
     output: Option<&'a RawValue>,
     other_bytes: usize,
     twice: bool,
+    misspelt: Option<&'static str>,
     carries_tools: bool,
 }
 
@@ -84,6 +85,7 @@ impl<'de> Deserialize<'de> for Message<'de> {
                     output: None,
                     other_bytes: 0,
                     twice: false,
+                    misspelt: None,
                     carries_tools: false,
                 };
                 while let Some(name) = map.next_key::<std::borrow::Cow<'de, str>>()? {
@@ -95,6 +97,9 @@ impl<'de> Deserialize<'de> for Message<'de> {
                         message.twice |= message.output.is_some();
                         message.output = Some(raw);
                     } else {
+                        let taken_for = misspelt(&name, &["content"]);
+                        let taken_for = taken_for.or_else(|| misspelt(&name, CARRIERS));
+                        message.misspelt = message.misspelt.or(taken_for);
                         message.carries_tools |= CARRIERS.contains(&&*name);
                         message.other_bytes += name.len() + raw.get().len();
                     }
@@ -135,6 +140,12 @@ impl Content {
         self.carries_tools |= message.carries_tools;
         if message.twice {
             self.fault = Some("A message holds its content twice.".to_owned());
+        }
+        if let Some(name) = message.misspelt {
+            self.fault = Some(format!(
+                "A message holds a member that some readers take for {name:?}, although it is \
+                 spelled otherwise."
+            ));
         }
         for raw in [message.content, message.output].into_iter().flatten() {
             self.add_content(raw.get());

@@ -168,6 +168,23 @@ impl Companions for ChatRequest {
     }
 }
 
+/// The one of `known` that a reader takes `name` for who does not mind the case, as those written
+/// in Go do, although it is spelled otherwise.
+fn misspelt(name: &str, known: &[&'static str]) -> Option<&'static str> {
+    let fold = |char: char| match char {
+        '\u{17f}' => 's',
+        '\u{212a}' => 'k',
+        plain => plain.to_ascii_lowercase(),
+    };
+    let plain = name.is_ascii();
+    let same = |known: &&&str| {
+        (!plain || name.len() == known.len())
+            && name != **known
+            && name.chars().map(fold).eq(known.chars().map(fold))
+    };
+    known.iter().find(same).copied()
+}
+
 fn invalid(message: impl Into<String>, param: Option<&str>) -> InvalidRequest {
     InvalidRequest {
         message: message.into(),
@@ -212,6 +229,7 @@ struct RawRequest<'a> {
     known: Vec<(&'static str, &'a RawValue)>,
     messages: Option<Content>,
     duplicate: Option<&'static str>,
+    misspelt: Option<&'static str>,
 }
 
 /// Every member that something here acts on. A second one of the same name is refused, since
@@ -259,6 +277,8 @@ impl<'de> Visitor<'de> for RequestVisitor {
         while let Some(name) = map.next_key::<std::borrow::Cow<'de, str>>()? {
             let lists = [ACTED_ON, CAP_MEMBERS, SUBSTITUTES, offers::WHOLE];
             let Some(known) = lists.into_iter().flatten().find(|known| **known == name) else {
+                let taken_for = lists.iter().find_map(|list| misspelt(&name, list));
+                request.misspelt = request.misspelt.or(taken_for);
                 map.next_value::<IgnoredAny>()?;
                 continue;
             };
@@ -281,6 +301,13 @@ impl RawRequest<'_> {
     fn check(self, api: Api, text: &str) -> Result<ChatRequest, InvalidRequest> {
         if let Some(name) = self.duplicate {
             let message = format!("The request holds the member {name:?} twice.");
+            return Err(invalid(message, Some(name)));
+        }
+        if let Some(name) = self.misspelt {
+            let message = format!(
+                "The request holds a member that some readers take for {name:?}, although it is \
+                 spelled otherwise. Write it as {name:?}, or leave it out."
+            );
             return Err(invalid(message, Some(name)));
         }
         let mut request = ChatRequest {

@@ -91,6 +91,11 @@ fn check_names(call: &Call) -> Result<(), &'static str> {
     }
 }
 
+/// Whether a tool, a type or a scope can have this name.
+pub fn is_tool_name(name: &str) -> bool {
+    check_name(name).is_ok()
+}
+
 /// Letters and signs of any script, but nothing that is invisible, ends a line, or is space.
 fn check_name(name: &str) -> Result<(), &'static str> {
     if name.is_empty() {

@@ -17,6 +17,7 @@ mod event;
 mod item;
 mod members;
 mod object;
+mod reshape;
 mod slots;
 mod steps;
 mod stream;
@@ -27,6 +28,7 @@ mod writer;
 pub use self::{
     answer::{OwnIds, Unanswered},
     body::judge_whole,
+    reshape::{as_body, as_stream},
     stream::ResponsesStream,
 };
 

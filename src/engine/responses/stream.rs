@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::{
@@ -25,7 +25,7 @@ pub struct ResponsesStream {
     largest_event: usize,
     pub(super) most_withheld: usize,
     /// The beginning of an event whose end has not come.
-    rest: BytesMut,
+    rest: sse::Unfinished,
     begun: bool,
     over: bool,
     sent: bool,
@@ -62,7 +62,7 @@ impl ResponsesStream {
             most_withheld,
             answer: Answer::new(calls),
             tally: Tally::default(),
-            rest: BytesMut::new(),
+            rest: sse::Unfinished::default(),
             begun: false,
             over: false,
             sent: false,
@@ -138,7 +138,9 @@ impl ResponsesStream {
         if self.over {
             return;
         }
-        let bytes = self.whole(piece);
+        let Some(bytes) = self.rest.join(piece) else {
+            return self.bound(out);
+        };
         let mut at = self.skip_mark(&bytes);
         let mut passed = at..at;
         while let Some(event) = sse::next_event(&bytes, at) {
@@ -159,13 +161,16 @@ impl ResponsesStream {
             }
         }
         self.push(bytes.slice(passed), out);
-        let left = bytes.slice(at..);
-        if left.len() > self.largest_event {
+        self.rest.keep(bytes.get(at..).unwrap_or_default());
+        self.bound(out);
+    }
+
+    /// An event that does not end is not gathered for ever.
+    fn bound(&mut self, out: &mut Vec<Bytes>) {
+        if self.rest.size() > self.largest_event {
             let end = self.fail("malformed_output", TOO_LARGE);
             self.apply(end, Bytes::new(), out);
-            return;
         }
-        self.rest.extend_from_slice(&left);
     }
 
     /// The body ended: properly (`cut` false) or not.
@@ -192,14 +197,6 @@ impl ResponsesStream {
         self.answer.abandon();
         self.count_calls();
         out.push(self.answer.writer.failure(&error, &response, &guard));
-    }
-
-    fn whole(&mut self, piece: Bytes) -> Bytes {
-        if self.rest.is_empty() {
-            return piece;
-        }
-        self.rest.extend_from_slice(&piece);
-        self.rest.split().freeze()
     }
 
     /// A byte order mark makes one SDK lose the first event.

@@ -20,6 +20,8 @@ pub struct Writer {
     shifted: bool,
     /// The place of the next item in the output.
     next_index: u64,
+    /// Our own events have numbers whatever the provider does.
+    numbers: bool,
 }
 
 /// One event as it came: its bytes, its data, and where both stand.
@@ -34,6 +36,14 @@ pub struct Source<'a> {
 type Patch = (usize, usize, String);
 
 impl Writer {
+    /// Writes a stream of our own.
+    pub fn numbering() -> Self {
+        Self {
+            numbers: true,
+            ..Self::default()
+        }
+    }
+
     pub fn take_index(&mut self) -> u64 {
         self.next_index += 1;
         self.next_index - 1
@@ -101,15 +111,11 @@ impl Writer {
     }
 
     /// An event of our own; `members` is JSON without its braces.
-    fn own(&mut self, kind: &'static str, members: &str) -> Bytes {
+    pub fn own(&mut self, kind: &'static str, members: &str) -> Bytes {
         self.shifted = true;
-        let number = match &mut self.last {
-            Some(last) => {
-                *last += 1;
-                format!(",\"sequence_number\":{last}")
-            }
-            None => String::new(),
-        };
+        let next = self.last.map(|last| last + 1).or(self.numbers.then_some(0));
+        self.last = next.or(self.last);
+        let number = next.map_or_else(String::new, |next| format!(",\"sequence_number\":{next}"));
         let data = format!("{{\"type\":\"{kind}\"{number},{members}}}");
         frame(Some(kind), data.as_bytes())
     }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Fault, Members, Offers, Tool, ToolKind, definition::text};
+use super::{Fault, MAX_TOOLS, Members, Offers, Tool, ToolKind, definition::text};
 use crate::engine::{
     call::{
         InvalidRequest,
@@ -145,6 +145,9 @@ fn object(choice: &mut Choice, cursor: &mut Cursor<'_>, member: &'static str) ->
             Some(Some(forces)) => forces,
             Some(None) => return Err("has a mode that nobody knows".into()),
         };
+        if parts.tools.len() > MAX_TOOLS {
+            return Err("names very many tools".into());
+        }
         let names = parts.tools.into_iter();
         choice
             .references

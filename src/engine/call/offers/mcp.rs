@@ -56,6 +56,7 @@ impl<'a> ServerParts<'a> {
             "connector_id" => self.connector = Some(text(cursor, "connector_id")?),
             "tunnel_id" => self.tunnel = Some(text(cursor, "tunnel_id")?),
             "allowed_tools" => self.tools = Some(allowed(cursor)?),
+            "headers" => headers(cursor)?,
             "require_approval" => self.asks = Some(asks(cursor)?),
             _ => return Ok(false),
         }
@@ -174,6 +175,15 @@ fn allowed(cursor: &mut Cursor<'_>) -> Result<Vec<Box<str>>, Fault> {
         _ => {}
     }
     names.ok_or_else(|| "holds \"allowed_tools\" without a list of names".into())
+}
+
+/// A header that names the host sends the request to another server behind the same address.
+fn headers(cursor: &mut Cursor<'_>) -> Result<(), Fault> {
+    cursor.object(|_, name| match name.trim().to_ascii_lowercase().as_str() {
+        "host" | ":authority" => Err(Fault::from("holds a header that names another host")),
+        _ => Ok(()),
+    })?;
+    Ok(())
 }
 
 fn list_of_names(cursor: &mut Cursor<'_>) -> Result<Vec<Box<str>>, Fault> {

@@ -15,6 +15,8 @@
 
 mod choice;
 mod definition;
+mod fault;
+mod kinds;
 mod mcp;
 mod strip;
 #[cfg(test)]
@@ -23,14 +25,14 @@ mod tests;
 use std::collections::HashSet;
 
 pub use self::choice::Choice;
+use self::fault::{Fault, Members};
 pub use self::mcp::{Asks, Server};
 pub use self::strip::{Companions, NoCompanions, Patch};
 use super::{
     InvalidRequest, MAX_DEPTH,
-    cursor::{Cursor, NotText, Span, slice},
+    cursor::{Cursor, Span, slice},
     depth, invalid, member_value,
 };
-use crate::engine::chain::clean_name;
 
 /// Members of a request that are a hosted tool by themselves, whatever they hold, or that can
 /// bring tools which we never see, as a stored `prompt` does. Rules know them by `type_of`.
@@ -72,8 +74,9 @@ pub const CARRIERS: &[&str] = &[
     "functionDeclarations",
     "function_declarations",
 ];
-/// More tools than this in one request are a mistake.
-const MAX_TOOLS: usize = 4096;
+/// More tools than this in one request are a mistake; those count that a server is held to, and
+/// those that a choice names.
+const MAX_TOOLS: usize = 1024;
 
 /// All that is offered, in order.
 #[derive(Debug, Default)]
@@ -83,6 +86,8 @@ pub struct Offers {
     pub servers: Vec<Server>,
     pub choice: Choice,
     lists: Vec<List>,
+    /// How many tools `servers` are held to, together.
+    held_to: usize,
 }
 
 /// One thing that rules decide on.
@@ -320,8 +325,8 @@ impl Offers {
         list: usize,
         element: usize,
     ) -> Result<(), InvalidRequest> {
-        if self.tools.len() >= MAX_TOOLS {
-            let message = format!("The request offers more than {MAX_TOOLS} tools.");
+        if self.tools.len() + self.held_to >= MAX_TOOLS {
+            let message = format!("there are more than {MAX_TOOLS} tools");
             return Err(invalid(message, Some("tools")));
         }
         self.tools.push(Tool {
@@ -331,46 +336,6 @@ impl Offers {
             list,
             element,
         });
-        Ok(())
-    }
-}
-
-/// What is wrong with one entry, as the end of a sentence about it.
-#[derive(Debug)]
-struct Fault(std::borrow::Cow<'static, str>);
-
-impl From<&'static str> for Fault {
-    fn from(text: &'static str) -> Self {
-        Self(text.into())
-    }
-}
-
-impl From<String> for Fault {
-    fn from(text: String) -> Self {
-        Self(text.into())
-    }
-}
-
-impl From<NotText> for Fault {
-    fn from(NotText: NotText) -> Self {
-        Self("holds a name that is no valid text".into())
-    }
-}
-
-/// Notes a member's name; no object that matters may hold one twice, or very many.
-#[derive(Debug, Default)]
-struct Members<'a>(Vec<std::borrow::Cow<'a, str>>);
-
-impl<'a> Members<'a> {
-    fn note(&mut self, name: std::borrow::Cow<'a, str>) -> Result<(), Fault> {
-        const MOST: usize = 64;
-        if self.0.contains(&name) {
-            return Err(format!("holds the member {:?} twice", clean_name(&name)).into());
-        }
-        if self.0.len() >= MOST {
-            return Err("holds very many members".into());
-        }
-        self.0.push(name);
         Ok(())
     }
 }

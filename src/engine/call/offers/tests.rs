@@ -117,6 +117,10 @@ fn every_form_gives_the_name_that_rules_know() {
             vec!["type:web_search"],
         ),
         (
+            r#""tools":[{"type":"MCP","server_url":"https://mcp.example"}]"#,
+            vec!["type:MCP", "mcp:mcp.example"],
+        ),
+        (
             r#""tools":[{"type":"x","google_search":{}}]"#,
             vec!["type:x", "type:google_search"],
         ),
@@ -352,6 +356,10 @@ fn what_is_no_tool_is_refused() {
             "server_url",
         ),
         (
+            r#""tools":[{"type":"mcp","server_url":"https://a.example","headers":{"hoSt":"b.example"}}]"#,
+            "another host",
+        ),
+        (
             r#""tools":[{"type":"mcp","connector_id":"a.b"}]"#,
             "connector",
         ),
@@ -378,10 +386,60 @@ fn what_is_no_tool_is_refused() {
             .join(",")
     );
     refused(&many, "very many members");
-    let tools: Vec<String> = (0..=MAX_TOOLS)
-        .map(|n| format!(r#"{{"name":"f{n}"}}"#))
-        .collect();
-    refused(&format!(r#""tools":[{}]"#, tools.join(",")), "more than");
+    let repeated = |entry: &str| vec![entry; MAX_TOOLS + 1].join(",");
+    refused(
+        &format!(r#""tools":[{}]"#, repeated(r#"{"type":"x"}"#)),
+        "more than",
+    );
+    let held = repeated("\"a\"");
+    let server =
+        format!(r#"{{"type":"mcp","server_url":"https://a.example","allowed_tools":[{held}]}}"#);
+    refused(&format!(r#""tools":[{server}]"#), "more than");
+    let namespace = r#"{"type":"namespace","name":"n","tools":[]}"#;
+    refused(
+        &format!(r#""tools":[{}]"#, repeated(namespace)),
+        "very many lists",
+    );
+    let named = repeated(r#"{"name":"f"}"#);
+    let choice = format!(r#"{{"type":"allowed_tools","mode":"auto","tools":[{named}]}}"#);
+    refused(
+        &format!(r#""tools":[{{"name":"f"}}],"tool_choice":{choice}"#),
+        "very many",
+    );
+}
+
+#[test]
+fn what_a_reader_who_ignores_case_sees_is_refused() {
+    for (members, word) in [
+        (r#""Tools":[{"type":"web_search"}]"#, "\"tools\""),
+        (r#""tool\u017f":[{"type":"web_search"}]"#, "\"tools\""),
+        (r#""Web_Search_Options":{}"#, "\"web_search_options\""),
+        (r#""toolconfig":{}"#, "\"toolConfig\""),
+        (r#""Model":"m-other""#, "\"model\""),
+        (r#""MAX_TO\u212aENS":1000000"#, "\"max_tokens\""),
+        (
+            r#""tools":[{"type":"function","function":{"name":"f","Name":"g"}}]"#,
+            "\"name\"",
+        ),
+        (
+            r#""tools":[{"type":"function","name":"f","TYPE":"web_search"}]"#,
+            "\"type\"",
+        ),
+        (
+            r#""tools":[{"name":"f","functiondeclarations":[{"name":"g"}]}]"#,
+            "\"functionDeclarations\"",
+        ),
+    ] {
+        refused(members, word);
+    }
+    for message in [r#""Content":"y""#, r#""TOOLS":[{"name":"f"}]"#] {
+        let body =
+            format!(r#"{{"model":"m","messages":[{{"role":"user","content":"x",{message}}}]}}"#);
+        let fault = ChatRequest::read(body.as_bytes()).unwrap_err();
+        assert_eq!(fault.param.as_deref(), Some("messages"), "{message}");
+    }
+    // Members that nobody here acts on may be spelled as they like.
+    assert!(read(r#""Temperature":1,"tool_s":[],"x":{"Tools":[]}"#).is_ok());
 }
 
 #[test]
@@ -725,8 +783,8 @@ proptest! {
         }
         let members = format!("\"tools\":[{entry}]");
         if let Ok(request) = read(&members) {
-            // What was read as nothing would go upstream unjudged.
-            let lists_only = kind == "namespace";
+            // What was read as nothing would go upstream unjudged. A list of none is nothing.
+            let lists_only = entry["type"] == "namespace" || entry["type"].is_null();
             prop_assert!(lists_only || !request.offers.tools.is_empty(), "{}", members);
         }
     }

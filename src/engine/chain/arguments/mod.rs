@@ -11,7 +11,8 @@ mod tests;
 
 pub use self::{
     hosts::HostPattern,
-    rule::{ArgumentRule, Bound, Scalar, WholePattern},
+    paths::is_plain as is_plain_path,
+    rule::{ArgumentRule, Bound, Conditions, Scalar, WholePattern},
 };
 use super::{CallGuard, Content, Finding, FindingKind, Json, Proposal, pointer::Found};
 
@@ -31,7 +32,7 @@ pub(super) fn ask(guard: &CallGuard, proposal: &Proposal<'_>) -> Vec<Finding> {
         } else {
             FindingKind::No
         };
-        let name = format!("tools.{:?}.arguments[{index}].{member}", proposal.tool);
+        let name = format!("contract.arguments[{index}].{member}");
         let message = format!("The argument {} {reason}.", rule.at);
         Some(Finding {
             kind,
@@ -53,6 +54,6 @@ fn judge(rule: &ArgumentRule, arguments: &Json) -> Option<(&'static str, String)
             rule.required.then(|| ("required", "is missing".to_owned()))
         }
         Found::Ambiguous => Some(("at", "stands there in another spelling".to_owned())),
-        Found::Value(value) => rule.breach(value),
+        Found::Value(value) => rule.must.breach(value),
     }
 }

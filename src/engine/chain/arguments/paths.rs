@@ -12,7 +12,7 @@ pub(super) fn is_below(path: &str, prefixes: &[Box<str>]) -> bool {
 }
 
 /// Without anything that some reader resolves, decodes, trims or takes for a separator.
-pub(super) fn is_plain(path: &str) -> bool {
+pub fn is_plain(path: &str) -> bool {
     let below_root = path.strip_prefix('/').unwrap_or(path);
     // One slash at the end names a directory.
     let trimmed = below_root.strip_suffix('/').unwrap_or(below_root);

@@ -176,7 +176,13 @@ fn place(error: &jsonschema::ValidationError<'_>) -> String {
 }
 
 fn told(error: &jsonschema::ValidationError<'_>) -> String {
-    let mut text = error.to_string();
+    let text = error.to_string();
+    if text.ends_with("is not a \"regex\"") {
+        return "is no pattern that takes linear time (no look-around, no back-references)"
+            .to_owned();
+    }
+    // What follows is advice to programmers.
+    let mut text = text.split(". ").next().unwrap_or_default().to_owned();
     if let Some((at, _)) = text.char_indices().nth(MAX_TOLD) {
         text.truncate(at);
         text.push('…');

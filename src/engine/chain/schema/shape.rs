@@ -94,6 +94,9 @@ impl<'j> Walk<'j> {
             }
             _ => {}
         }
+        if UNEVALUATED.iter().any(|name| value.member(name).is_some()) {
+            unfolded = unfolded.saturating_mul(UNEVALUATED_COST);
+        }
         let extent = (depth + 1, unfolded);
         if extent.0 > MAX_DEPTH {
             return Err(fault(TOO_DEEP));
@@ -168,5 +171,8 @@ fn percent_decode(text: &str) -> Option<String> {
 
 /// More values, references followed, are refused: each may be asked about each argument.
 const MAX_UNFOLDED: usize = 100_000;
+/// Keywords for which everything below them is asked again, and again for each one below.
+const UNEVALUATED: &[&str] = &["unevaluatedItems", "unevaluatedProperties"];
+const UNEVALUATED_COST: usize = 4;
 const TOO_DEEP: &str = "it nests too deep along its references";
 const LOCAL: &str = "a \"$ref\" such as \"#/$defs/name\"";

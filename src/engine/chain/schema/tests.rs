@@ -1,5 +1,3 @@
-use std::time::{Duration, Instant};
-
 use super::{compile::Schema, judge};
 use crate::engine::chain::{FindingKind, Json};
 
@@ -7,121 +5,249 @@ fn contract(text: &str) -> Schema {
     Schema::compile(text).unwrap_or_else(|fault| panic!("{fault:?}"))
 }
 
-fn fault(text: &str) -> String {
-    let fault = Schema::compile(text).unwrap_err();
-    format!("{} {}", fault.place, fault.message)
-}
-
 /// What is said of the arguments: nothing if they fit.
 fn said(schema: &Schema, arguments: &str) -> String {
     let arguments = Json::parse(arguments).unwrap();
-    judge(schema, &arguments, "rule")
-        .map(|f| f.message)
-        .unwrap_or_default()
+    let finding = judge(schema, &arguments, "rule");
+    finding.map(|found| found.message).unwrap_or_default()
+}
+
+/// A chain of definitions, each made of two references to the next.
+fn doubling(levels: usize, keyword: &str) -> String {
+    let level = |n: usize| {
+        let next = format!("{{\"$ref\":\"#/$defs/d{}\"}}", n + 1);
+        format!("\"d{n}\":{{\"{keyword}\":[{next},{next}]}}")
+    };
+    let levels_text: Vec<String> = (0..levels).map(level).collect();
+    format!(
+        "{{\"$ref\":\"#/$defs/d0\",\"$defs\":{{{},\"d{levels}\":{{\"type\":\"string\"}}}}}}",
+        levels_text.join(",")
+    )
+}
+
+const PAYMENT: &str = r#"{
+    "type": "object",
+    "properties": {
+        "amount": {"type": "number", "maximum": 100},
+        "to": {"type": "string", "format": "email"},
+        "lines": {"type": "array", "items": {"type": "object", "required": ["sku"]}}
+    },
+    "required": ["amount", "to"],
+    "additionalProperties": false
+}"#;
+
+#[test]
+fn arguments_that_do_not_fit_are_told_by_place_and_rule_but_never_by_value() {
+    let schema = contract(PAYMENT);
+    let no = "The arguments do not fit the tool's schema at";
+    for (arguments, message) in [
+        (r#"{"amount":5,"to":"a@b.example"}"#, String::new()),
+        (r#"{"amount":100.0,"to":"a@b.example"}"#, String::new()),
+        (
+            r#"{"to":"a@b.example"}"#,
+            format!("{no} the top: \"amount\" is required."),
+        ),
+        (
+            r#"{"amount":"5","to":"a@b.example"}"#,
+            format!("{no} /amount: the rule \"type\" is broken."),
+        ),
+        (
+            r#"{"amount":5000,"to":"a@b.example"}"#,
+            format!("{no} /amount: the rule \"maximum\" is broken."),
+        ),
+        (
+            r#"{"amount":5,"to":"SECRET"}"#,
+            format!("{no} /to: the rule \"format\" is broken."),
+        ),
+        (
+            r#"{"amount":5,"to":"a@b.example","cc":"SECRET"}"#,
+            format!("{no} the top: \"cc\" is not a member it may have."),
+        ),
+        (
+            r#"{"amount":5,"to":"a@b.example","<b>\n":1}"#,
+            format!("{no} the top: \"?b??\" is not a member it may have."),
+        ),
+        (
+            r#"{"amount":5,"to":"a@b.example","lines":[{"sku":1},{}]}"#,
+            format!("{no} /lines/1: \"sku\" is required."),
+        ),
+        (
+            r#"{"amount":1e999,"to":"a@b.example"}"#,
+            "A number in the arguments is too large for the tool's schema.".to_owned(),
+        ),
+    ] {
+        assert_eq!(said(&schema, arguments), message, "{arguments}");
+    }
 }
 
 #[test]
-fn tmp_stack() {
-    // chain of not
-    for n in [50, 64, 120, 200, 250] {
-        let mut defs = String::new();
-        for i in 0..n {
-            defs += &format!("\"d{i}\":{{\"$ref\":\"#/$defs/d{}\"}},", i + 1);
-        }
-        let text = format!(
-            "{{\"$ref\":\"#/$defs/d0\",\"$defs\":{{{defs}\"d{n}\":{{\"type\":\"object\"}}}}}}"
-        );
-        eprintln!("{n} {:?}", Schema::compile(&text).map(|s| said(&s, "{}")));
+fn a_contract_schema_that_cannot_be_used_is_refused_with_its_place() {
+    for (text, place, message) in [
+        (r#"{"type":"strng"}"#, "/type", "is not valid"),
+        (
+            r#"{"properties":{"a":{"type":"strng"}}}"#,
+            "/properties/a/type",
+            "is not valid",
+        ),
+        (
+            r#"{"required":"a"}"#,
+            "/required",
+            "is not of type \"array\"",
+        ),
+        (
+            r#"{"format":"emial"}"#,
+            "/format",
+            "Unknown format: 'emial'",
+        ),
+        (
+            r#"{"pattern":"^(?!x)"}"#,
+            "/pattern",
+            "is no pattern that takes linear time",
+        ),
+        (
+            r#"{"pattern":"("}"#,
+            "/pattern",
+            "is no pattern that takes linear time",
+        ),
+        (r##"{"$ref":"#/$defs/none"}"##, "", "does not exist"),
+        (
+            r#"{"$ref":"https://schemas.example/x.json"}"#,
+            "",
+            "leads out of it",
+        ),
+        (r#"{"$ref":"file:///etc/passwd"}"#, "", "leads out of it"),
+        (r#"{"$ref":"other.json"}"#, "", "leads out of it"),
+        (
+            r##"{"$dynamicRef":"#a"}"##,
+            "",
+            "$dynamicRef is not supported",
+        ),
+        (
+            r#"{"$defs":{"a":{"$anchor":"x"}}}"#,
+            "",
+            "$anchor is not supported",
+        ),
+        (
+            r#"{"$defs":{"a":{"$id":"https://e/x"}}}"#,
+            "",
+            "$id is supported at the top only",
+        ),
+        (
+            r#"{"$schema":"https://x.example/s"}"#,
+            "",
+            "Unknown meta-schema",
+        ),
+        (
+            r#"{"type":"string","type":"object"}"#,
+            "",
+            "the same member twice",
+        ),
+        ("[]", "", "it is no JSON object"),
+        ("{", "", "it is not valid JSON"),
+        (
+            &doubling(40, "anyOf"),
+            "",
+            "its references multiply each other",
+        ),
+    ] {
+        let fault = Schema::compile(text).unwrap_err();
+        assert_eq!(fault.place, place, "{text}");
+        assert!(fault.message.contains(message), "{text}: {fault:?}");
     }
-    let text = r##"{"$defs":{"n":{"type":"object","properties":{"a":{"$ref":"#/$defs/n"},"b":{"anyOf":[{"$ref":"#/$defs/n"},{"$ref":"#/$defs/n"}]}},"required":["x"]}},"$ref":"#/$defs/n"}"##;
-    let s = contract(text);
-    let deep = (0..62).fold("{}".to_owned(), |inner, _| {
-        format!("{{\"x\":1,\"a\":{inner},\"b\":{inner2}}}", inner2 = "{}")
-    });
-    let t = Instant::now();
-    eprintln!("{:?} {}", t.elapsed(), said(&s, &deep));
-    let deep = (0..14).fold("{}".to_owned(), |inner, _| {
-        format!("{{\"x\":1,\"b\":{inner}}}")
-    });
-    let t = Instant::now();
-    eprintln!("{:?} {}", t.elapsed(), said(&s, &deep));
-    let deep = (0..62).fold("{}".to_owned(), |inner, _| {
-        format!("{{\"x\":1,\"b\":{inner}}}")
-    });
-    let t = Instant::now();
-    let v = Json::parse(&deep).unwrap().to_value().unwrap();
-    eprintln!("{}", s.validator().is_valid(&v));
-    eprintln!("{:?} direct", t.elapsed());
-    // doubling defs
-    let n = 40;
-    let mut defs = String::new();
-    for i in 0..n {
-        let j = i + 1;
-        defs += &format!(
-            "\"d{i}\":{{\"anyOf\":[{{\"$ref\":\"#/$defs/d{j}\"}},{{\"$ref\":\"#/$defs/d{j}\"}}]}},"
-        );
-    }
-    let text =
-        format!("{{\"$ref\":\"#/$defs/d0\",\"$defs\":{{{defs}\"d{n}\":{{\"type\":\"string\"}}}}}}");
-    let t = Instant::now();
-    eprintln!(
-        "compile {:?} {:?}",
-        Schema::compile(&text).err(),
-        t.elapsed()
+}
+
+#[test]
+fn a_schema_that_refers_to_itself_is_asked() {
+    let schema = contract(
+        r##"{"$defs":{"n":{"type":"object","properties":{"next":{"$ref":"#/$defs/n"}},
+            "additionalProperties":false}},"$ref":"#/$defs/n"}"##,
     );
-    // unevaluated nest
-    for n in [5, 10, 15, 20] {
-        let text = (0..n).fold(
-            r#"{"properties":{"x":{"type":"string"}}}"#.to_owned(),
-            |inner, _| format!("{{\"allOf\":[{inner}],\"unevaluatedProperties\":false}}"),
-        );
-        let t = Instant::now();
-        let s = Schema::compile(&text).unwrap();
-        eprintln!("{n} {} {:?}", said(&s, "{\"x\":\"a\"}"), t.elapsed());
-    }
-    // pattern faults
-    for p in [
-        "(a+)+$",
-        "^(?!x)a",
-        "(",
-        "\\d+\\w\\p{L}",
-        "[^\\s]{1,255}",
-        "(?:(?:a{0,50}){0,50}){0,50}",
-        "\\u0041",
-        "a{2000}",
-    ] {
-        let text = serde_json::json!({"properties": {"to": {"pattern": p}}}).to_string();
-        match Schema::compile(&text) {
-            Ok(s) => {
-                let t = Instant::now();
-                let a = format!("{{\"to\":\"{}b\"}}", "a".repeat(50_000));
-                eprintln!("{p} ok {} {:?}", said(&s, &a), t.elapsed())
-            }
-            Err(e) => eprintln!("{p} {e:?}"),
-        }
-        let o = Schema::offered(&text).map(|s| s.left_out().map(str::to_owned).collect::<Vec<_>>());
-        eprintln!("   offered {o:?}");
-    }
-    for t in [
-        r##"{"$ref":"https://schemas.example/x.json"}"##,
-        r##"{"$ref":"#/$defs/none"}"##,
-        r#"{"type":"strng"}"#,
-        r#"{"properties":{"a":{"type":"strng"}}}"#,
-        r#"{"format":"emial"}"#,
-        r#"{"$schema":"https://x.example/s"}"#,
-        r#"{"properties":{"a":{"format":"email","minimum":"1"}}}"#,
-        "[]",
-        "tru",
-        r#"{"type":"string","type":"object"}"#,
-        r#"{"required":"a"}"#,
-        r##"{"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}},"$ref":"#/$defs/a"}"##,
+    assert_eq!(said(&schema, r#"{"next":{"next":{}}}"#), "");
+    assert_eq!(
+        said(&schema, r#"{"next":{"next":{"x":1}}}"#),
+        "The arguments do not fit the tool's schema."
+    );
+    for text in [
         r##"{"$ref":"#"}"##,
-        r##"{"properties":{"a":{"$id":"https://e/x","$ref":"#/x"}}}"##,
+        r##"{"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}},"$ref":"#/$defs/a"}"##,
     ] {
-        match Schema::compile(t) {
-            Ok(s) => eprintln!("{t} ok {}", said(&s, "{}")),
-            Err(e) => eprintln!("{t} {e:?}"),
-        }
+        assert_eq!(said(&contract(text), "{}"), "");
     }
-    panic!();
+}
+
+/// A number of alternatives doubled at each level, on arguments that fail at the last: without
+/// bounds this would take 2 to the power of 60 steps.
+#[test]
+fn a_schema_cannot_keep_the_guard_busy() {
+    let schema = contract(
+        r##"{"$defs":{"n":{"type":"object","required":["x"],"properties":{
+            "a":{"anyOf":[{"$ref":"#/$defs/n"},{"$ref":"#/$defs/n"}]}}}},"$ref":"#/$defs/n"}"##,
+    );
+    let nested = |levels| {
+        (0..levels).fold("{}".to_owned(), |inner, _| {
+            format!("{{\"x\":1,\"a\":{inner}}}")
+        })
+    };
+    assert!(said(&schema, &nested(20)).contains("do not fit"));
+    // Nested unevaluated members double the work at each level.
+    let unevaluated = (0..20).fold("{}".to_owned(), |inner, _| {
+        format!("{{\"allOf\":[{inner}],\"unevaluatedProperties\":false}}")
+    });
+    let fault = Schema::compile(&unevaluated).unwrap_err();
+    assert_eq!(fault.message, "its references multiply each other");
+    // A long chain of references does not deepen our stack without end.
+    let chain: Vec<String> = (0..400)
+        .map(|n| format!("\"d{n}\":{{\"$ref\":\"#/$defs/d{}\"}}", n + 1))
+        .collect();
+    let chain = format!(
+        "{{\"$defs\":{{{},\"d400\":{{}}}},\"$ref\":\"#/$defs/d0\"}}",
+        chain.join(",")
+    );
+    let fault = Schema::compile(&chain).unwrap_err();
+    assert_eq!(fault.message, "it nests too deep along its references");
+}
+
+#[test]
+fn what_would_take_too_long_is_not_decided_and_so_blocked() {
+    let options: Vec<String> = (0..2_000).map(|n| format!("\"option {n}\"")).collect();
+    let schema = contract(&format!(
+        "{{\"additionalProperties\":{{\"items\":{{\"enum\":[{}]}}}}}}",
+        options.join(",")
+    ));
+    let arguments = format!("{{\"a\":[{}1]}}", "0,".repeat(50_000));
+    let finding = judge(&schema, &Json::parse(&arguments).unwrap(), "rule").unwrap();
+    assert!(finding.kind == FindingKind::Unavailable);
+    let few = r#"{"a":["option 1999"]}"#;
+    assert!(judge(&schema, &Json::parse(few).unwrap(), "rule").is_none());
+}
+
+#[test]
+fn a_pattern_that_backtracks_without_end_elsewhere_is_matched_in_one_pass() {
+    let schema = contract(r#"{"properties":{"to":{"pattern":"^(a+)+$"}}}"#);
+    let text = format!("{{\"to\":\"{}b\"}}", "a".repeat(50_000));
+    assert!(said(&schema, &text).contains("/to: the rule \"pattern\" is broken"));
+}
+
+#[test]
+fn an_offered_schema_may_hold_what_we_cannot_ask_but_not_nonsense() {
+    let offered = |text: &str| Schema::offered(text);
+    let schema = offered(
+        r#"{"type":"object","properties":{"to":{"type":"string","format":"email",
+            "pattern":"^(?!\\.)x"},"id":{"type":"string","pattern":"^[0-9]+$"}}}"#,
+    )
+    .unwrap();
+    assert_eq!(schema.left_out().collect::<Vec<_>>(), ["/properties/to"]);
+    assert_eq!(said(&schema, r#"{"to":"no mail","id":"1"}"#), "");
+    assert!(said(&schema, r#"{"to":5,"id":"1"}"#).contains("/to"));
+    assert!(said(&schema, r#"{"to":"x","id":"x"}"#).contains("/id"));
+    for text in [
+        r#"{"type":"strng"}"#,
+        r#"{"$ref":"https://e/x"}"#,
+        "5",
+        &doubling(40, "allOf"),
+    ] {
+        assert!(offered(text).is_err(), "{text}");
+    }
+    let large = format!("{{\"title\":\"{}\"}}", "x".repeat(64 << 10));
+    assert!(offered(&large).is_err());
 }

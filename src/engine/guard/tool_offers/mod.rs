@@ -16,6 +16,8 @@ use crate::engine::{
 
 pub const NOT_ALLOWLISTED: &str = "tool_not_allowlisted";
 pub const HOSTED_DENIED: &str = "hosted_tool_denied";
+/// How rules name all MCP servers at once.
+const ANY_SERVER: &str = "type:mcp";
 /// How many names of a kind a record holds.
 const NOTED: usize = 64;
 
@@ -135,19 +137,20 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// A server passes if its name is allowed, or if the request limits it to tools that are
-    /// (`mcp:host/tool`). A denied tool of it is denied under its own name, too.
+    /// A server passes if its name is allowed, or every server is (`type:mcp`), or if the request
+    /// holds it to tools that are (`mcp:host/tool`). A denied tool of it is denied under its own
+    /// name, too.
     fn rule_against_server(&self, server: &Server) -> Option<&'static str> {
         let denies = |name: &str| self.rules.denies(self.contracts, name);
         let allows = |name: &str| self.rules.allows(self.contracts, name);
         let tools = server.tools.as_deref().unwrap_or_default();
         let full = |tool: &str| format!("{}/{tool}", server.name);
         let denied = |tool: &str| denies(tool) || denies(&full(tool));
-        if denies(&server.name) || tools.iter().any(|tool| denied(tool)) {
+        if denies(&server.name) || denies(ANY_SERVER) || tools.iter().any(|tool| denied(tool)) {
             return Some(DENY);
         }
         let each = !tools.is_empty() && tools.iter().all(|tool| allows(&full(tool)));
-        (!each && !allows(&server.name)).then_some(ALLOW)
+        (!each && !allows(&server.name) && !allows(ANY_SERVER)).then_some(ALLOW)
     }
 
     /// Adds a tool that stays to what calls are judged by.

@@ -223,7 +223,14 @@ fn a_server_is_judged_by_host_and_by_the_tools_it_is_held_to() {
             "{allowed}"
         );
     }
-    for deny in ["mcp:mcp.example", "mcp:*", "mcp:mcp.example/write", "write"] {
+    assert_eq!(code(&refusing(&["type:mcp"]), server(json!({}))), "passed");
+    for deny in [
+        "type:mcp",
+        "mcp:mcp.example",
+        "mcp:*",
+        "mcp:mcp.example/write",
+        "write",
+    ] {
         let rules = rules(Some(&["mcp:*"]), &[deny], OnOffer::Refuse);
         let offers = server(json!({"allowed_tools": ["read", "write"]}));
         assert_eq!(code(&rules, offers), HOSTED_DENIED, "{deny}");

@@ -6,6 +6,7 @@ mod oddities;
 mod random;
 mod reader;
 mod refusals;
+mod reshape;
 
 use std::sync::Arc;
 

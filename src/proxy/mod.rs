@@ -1,6 +1,7 @@
 //! The data plane: the life of a client's request, from its key to its settled answer.
 
 mod admit;
+mod answer;
 mod auth;
 mod cors;
 mod elastic;
@@ -8,9 +9,11 @@ mod intake;
 mod listings;
 mod live;
 mod models;
+mod references;
 mod rejection;
 mod relay;
 mod resolve;
+mod stored;
 mod upstream;
 
 use std::{
@@ -40,6 +43,7 @@ use crate::{
     clock::Clock,
     engine::{
         budget::Unit,
+        call::Api,
         policy::{Binding, Endpoint, Key, Policy},
         record::{Event, Refused, Subject},
     },
@@ -147,41 +151,48 @@ impl Worker {
         let policy = policy_of(key)?;
         trail.subject.policy = Some(Arc::clone(&policy.label));
         check_endpoint(key, &endpoint, head.uri.query())?;
-        let id = match endpoint {
-            Route::Chat => None,
+        let api = match endpoint {
+            Route::Ask(api) => api,
             Route::Models => {
                 let (listings, clients) = (&proxy.listings, &self.clients);
                 return Ok(models::list(listings, clients, live, policy, trail.started_ms).await);
             }
-            Route::Model(id) => Some(id),
+            Route::Model(id) => return models::one(live, policy, id, trail.started_ms),
+            Route::Stored(id) => {
+                let asked = stored::Asked {
+                    live,
+                    key,
+                    policy,
+                    request_id: &trail.id,
+                    decision: &trail.decision,
+                    id,
+                };
+                let worker = (proxy, &self.clients);
+                return stored::answer(worker, &asked, head).await;
+            }
         };
-        if let Some(id) = id {
-            return models::one(live, policy, id, trail.started_ms);
-        }
         live.check_burst(key)
             .map_err(|retry_after| Rejection::Burst { retry_after })?;
         let body = intake::read(&head.headers, body, live.config.server.max_request_body).await?;
-        self.chat(live, trail, (key, policy), &head.headers, &body)
-            .await
-    }
-
-    async fn chat(
-        &self,
-        live: &Live,
-        trail: &mut Trail,
-        (key, policy): (&Key, &Policy),
-        headers: &HeaderMap,
-        body: &bytes::Bytes,
-    ) -> Result<Response<Body>, Rejection> {
-        let proxy = &*self.proxy;
         let asked = Asked {
             live,
             key,
             policy,
             request_id: &trail.id,
             started_ms: trail.started_ms,
+            api,
         };
-        let mut permit = admit::admit(&proxy.books, &proxy.clock, &asked, body).await?;
+        self.ask(&asked, &head.headers, &body).await
+    }
+
+    async fn ask(
+        &self,
+        asked: &Asked<'_>,
+        headers: &HeaderMap,
+        body: &bytes::Bytes,
+    ) -> Result<Response<Body>, Rejection> {
+        let proxy = &*self.proxy;
+        let mut permit = admit::admit(&proxy.books, &proxy.clock, asked, body).await?;
         if proxy.before_release {
             let flushed = proxy.books.flushed().await;
             if let Err(refusal) = flushed {
@@ -315,17 +326,25 @@ fn duration_text(ms: i64) -> String {
 }
 
 enum Route<'a> {
-    Chat,
+    /// A question to a model.
+    Ask(Api),
     Models,
     Model(&'a str),
+    /// An answer that a provider keeps, to read or to delete.
+    Stored(&'a str),
 }
 
 /// The one route table. Paths are compared as they stand: no normal form that a provider might
 /// see otherwise.
 fn route<'a>(method: &Method, path: &'a str) -> Result<Route<'a>, Rejection> {
     let (wanted, allow, route) = match path {
-        "/v1/chat/completions" => (Method::POST, "POST", Route::Chat),
+        "/v1/chat/completions" => (Method::POST, "POST", Route::Ask(Api::Chat)),
+        "/v1/responses" => (Method::POST, "POST", Route::Ask(Api::Responses)),
         "/v1/models" => (Method::GET, "GET", Route::Models),
+        _ if let Some(id) = stored_id(path) => match *method {
+            Method::GET | Method::DELETE => return Ok(Route::Stored(id)),
+            _ => (Method::GET, "GET, DELETE", Route::Stored(id)),
+        },
         _ => match path.strip_prefix("/v1/models/").filter(|id| !id.is_empty()) {
             // Below a model there is nothing to post to, whatever it is called.
             Some(id) if id.contains('/') && *method != Method::GET => {
@@ -342,6 +361,13 @@ fn route<'a>(method: &Method, path: &'a str) -> Result<Route<'a>, Rejection> {
     }
 }
 
+/// The id of a stored answer: one plain segment, which means the same to every reader.
+fn stored_id(path: &str) -> Option<&str> {
+    let id = path.strip_prefix("/v1/responses/")?;
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    (!id.is_empty() && id.bytes().all(plain)).then_some(id)
+}
+
 fn policy_of(key: &Key) -> Result<&Policy, Rejection> {
     match &key.policy {
         Binding::To(policy) => Ok(policy),
@@ -353,7 +379,8 @@ fn policy_of(key: &Key) -> Result<&Policy, Rejection> {
 
 fn check_endpoint(key: &Key, route: &Route<'_>, query: Option<&str>) -> Result<(), Rejection> {
     let (endpoint, name) = match route {
-        Route::Chat => (Endpoint::Chat, "chat"),
+        Route::Ask(Api::Chat) => (Endpoint::Chat, "chat"),
+        Route::Ask(Api::Responses) | Route::Stored(_) => (Endpoint::Responses, "responses"),
         Route::Models | Route::Model(_) => (Endpoint::Models, "models"),
     };
     if !key.endpoints.is_empty() && !key.endpoints.contains(&endpoint) {

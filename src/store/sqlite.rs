@@ -20,7 +20,8 @@ use sqlx::{
 
 use self::lines::Lines;
 use super::{
-    Answer, Batch, BookEntry, GrantReply, GrantRequest, LedgerLine, Standing, Store, StoreError,
+    Answer, Batch, BookEntry, GrantReply, GrantRequest, LedgerLine, Owner, Standing, Store,
+    StoreError,
 };
 use crate::engine::{
     budget::{grant, live_after},
@@ -28,8 +29,12 @@ use crate::engine::{
 };
 
 mod lines;
+mod owners;
 
-const MIGRATIONS: &[&str] = &[include_str!("migrations/sqlite/001_start.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("migrations/sqlite/001_start.sql"),
+    include_str!("migrations/sqlite/002_owners.sql"),
+];
 const BUSY: Duration = Duration::from_secs(5);
 
 /// The serving process's connection. Holds the lock file for as long as it lives.
@@ -94,6 +99,7 @@ impl Sqlite {
         for request in &batch.grants {
             replies.push(write_grant(&mut tx, request, batch.now_ms).await?);
         }
+        owners::write(&mut tx, &batch.owned, batch.now_ms).await?;
         lines.insert(&mut tx).await?;
         tx.commit().await?;
         self.head = lines.head;
@@ -135,6 +141,10 @@ impl Store for Sqlite {
 
     fn recover(&mut self, now_ms: i64) -> Answer<'_, Vec<(String, i64, u64)>> {
         Box::pin(self.recover_leases(now_ms))
+    }
+
+    fn owners<'a>(&'a mut self, ids: &'a [String]) -> Answer<'a, Vec<Option<Owner>>> {
+        Box::pin(owners::find(&mut self.connection, ids))
     }
 
     fn close(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {

@@ -24,6 +24,7 @@ mod models;
 mod refusals;
 mod reload;
 mod resending;
+mod responses;
 mod store_down;
 mod streaming;
 mod support;

@@ -51,6 +51,10 @@ impl Store for Switched {
         self.store.recover(now_ms)
     }
 
+    fn owners<'a>(&'a mut self, ids: &'a [String]) -> Answer<'a, Vec<Option<crate::store::Owner>>> {
+        self.store.owners(ids)
+    }
+
     fn close(&mut self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         self.store.close()
     }

@@ -1,12 +1,11 @@
 //! Answers that come in another shape than the client asked for: a JSON body to a request for a
-//! stream, and the reverse.
+//! stream, and the reverse. Chat only: both shapes of the Responses API tell what they are, and are
+//! judged and sent on as they are.
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Response};
 
-use super::{
-    Body, KEPT, LARGEST_BODY, Rejection, Relay, UpstreamFault, keep, mark_json, mark_stream,
-};
+use super::{Body, KEPT, LARGEST_BODY, Rejection, Relay, keep, mark_json, mark_stream};
 use crate::engine::chat;
 
 /// A judged body as a stream.
@@ -24,17 +23,17 @@ impl Relay {
         headers: &HeaderMap,
     ) -> Result<Response<Body>, Rejection> {
         let mut stream = BytesMut::new();
-        while !self.chat.is_over() {
+        while !self.answer.is_over() {
             std::future::poll_fn(|cx| self.poll_source(cx)).await;
             for piece in self.ready.drain(..) {
                 stream.extend_from_slice(&piece);
             }
             if stream.len() > LARGEST_BODY {
                 let words = "The answer is too large.";
-                self.chat.stop("malformed_output", words, &mut self.ready);
+                self.answer.stop("malformed_output", words, &mut self.ready);
             }
         }
-        let failed = self.chat.tally().error.is_some() || !self.chat.refused().is_empty();
+        let failed = self.answer.tally().error.is_some() || !self.answer.refused().is_empty();
         let body = chat::as_body(&stream);
         let (false, Ok(body)) = (failed, body) else {
             return Err(self.give_up());

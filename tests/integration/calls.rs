@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Gate, Reply, Setup, TestProxy, Upstream, reply};
+use crate::support::{Answer, Gate, Reply, Setup, TestProxy, Upstream, packed, reply};
 
 /// The request offers this one only.
 fn offer() -> Value {
@@ -346,7 +346,7 @@ async fn a_compressed_stream_is_judged_too() {
     stream += "data: [DONE]\n\n";
     let reply = Reply::stream()
         .header("content-encoding", "gzip")
-        .piece(super::streaming::gzip(stream.as_bytes()));
+        .piece(packed("gzip", stream.as_bytes()));
     let (answer, _) = streamed(reply, "", &json!({})).await;
     assert!(answer.content().contains("Blocked by Tallygate"));
     tells_nothing_of(&answer, "delete_account");

@@ -4,8 +4,9 @@
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Response};
 
-use super::super::answer;
-use super::{Body, KEPT, LARGEST_BODY, Rejection, Relay, keep, mark_json, mark_stream};
+use super::{
+    super::answer, Body, KEPT, LARGEST_BODY, Rejection, Relay, keep, mark_json, mark_stream,
+};
 use crate::engine::call::Api;
 
 /// A judged body as a stream.

@@ -1,6 +1,6 @@
 //! From the text of a schema to something that can be asked, within bounds.
 
-use jsonschema::{PatternOptions, Validator};
+use jsonschema::{PatternOptions, ValidationOptions, Validator};
 use serde_json::Value;
 
 use super::{
@@ -49,18 +49,13 @@ impl Schema {
     /// What cannot be used, and where.
     pub fn compile(text: &str) -> Result<Self, SchemaFault> {
         let (value, shape) = read(text)?;
-        let validator = jsonschema::options()
+        let options = jsonschema::options()
             .offline()
             .with_pattern_options(PatternOptions::regex().size_limit(MAX_PATTERN))
             .should_validate_formats(true)
-            .should_ignore_unknown_formats(false)
-            .build(&value)
-            .map_err(|error| SchemaFault {
-                place: place(&error),
-                message: told(&error),
-            })?;
+            .should_ignore_unknown_formats(false);
         Ok(Self {
-            validator,
+            validator: build(&options, &value)?,
             shape,
             patterns: Patterns::default(),
         })
@@ -76,15 +71,13 @@ impl Schema {
         }
         let (mut value, shape) = read(text)?;
         let patterns = Patterns::weigh(&mut value)?;
-        let build = || build_offered(&value);
-        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(build)) {
-            Ok(Ok(validator)) => Ok(Self {
-                validator,
-                shape,
-                patterns,
-            }),
-            Ok(Err(_)) | Err(_) => Err(fault("it is no valid JSON Schema")),
-        }
+        // What is wrong with it would be told in the client's own words.
+        let unusable = |_| fault("it is no valid JSON Schema");
+        Ok(Self {
+            validator: build_offered(&value).map_err(unusable)?,
+            shape,
+            patterns,
+        })
     }
 
     pub(super) fn validator(&self) -> &Validator {
@@ -134,14 +127,24 @@ fn read(text: &str) -> Result<(Value, Shape), SchemaFault> {
     ))
 }
 
-pub(super) fn build_offered(
-    schema: &Value,
-) -> Result<Validator, jsonschema::ValidationError<'static>> {
-    jsonschema::options()
+pub(super) fn build_offered(schema: &Value) -> Result<Validator, SchemaFault> {
+    let options = jsonschema::options()
         .offline()
         .with_pattern_options(PatternOptions::regex().size_limit(MAX_COMPILED))
-        .should_validate_formats(false)
-        .build(schema)
+        .should_validate_formats(false);
+    build(&options, schema)
+}
+
+/// A library that fails on some schema must not take the process along.
+fn build(options: &ValidationOptions<'_>, schema: &Value) -> Result<Validator, SchemaFault> {
+    let build = std::panic::AssertUnwindSafe(|| options.build(schema));
+    match std::panic::catch_unwind(build) {
+        Ok(built) => built.map_err(|error| SchemaFault {
+            place: place(&error),
+            message: told(&error),
+        }),
+        Err(_) => Err(fault("it cannot be compiled")),
+    }
 }
 
 /// Where in the schema: the meta-schema finds its faults in the schema as its instance, the

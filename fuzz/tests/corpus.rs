@@ -25,8 +25,6 @@ fn the_corpus_holds() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(2000)))]
-
     #[test]
     fn random_bytes_hold(data in prop::collection::vec(any::<u8>(), 0..200)) {
         TARGETS.iter().for_each(|(_, target)| target(&data));

@@ -172,6 +172,8 @@ pub struct JudgedCall {
     pub subject: Subject,
     #[serde(flatten)]
     pub verdict: CallVerdict,
+    /// The client got it. One that passed is withheld all the same if a sibling is blocked.
+    pub delivered: bool,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -195,6 +197,7 @@ impl JudgedCall {
         Self {
             subject: subject.clone(),
             verdict: CallVerdict::of(judgement),
+            delivered: judgement.blocked.is_none(),
         }
     }
 }

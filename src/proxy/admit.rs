@@ -413,7 +413,8 @@ impl Permit {
 
     /// Writes down what became of a call: its names, codes and digest, never its arguments.
     pub fn record_call(&self, judged: &Judged) {
-        let call = JudgedCall::of(&self.subject, &judged.judgement);
+        let mut call = JudgedCall::of(&self.subject, &judged.judgement);
+        call.delivered = judged.delivered;
         let event = Event::CallJudged(Box::new(call));
         self.books.record(Some(Arc::clone(&self.request_id)), event);
     }

@@ -20,8 +20,10 @@ use crate::{
 pub struct Elastic {
     /// Arrived, and not yet read.
     unread: Bytes,
-    /// Read, and not yet covered.
+    /// Read, and not yet covered: of an event that is withheld there is nothing here, and it is
+    /// to be covered all the same.
     uncovered: Vec<Bytes>,
+    waits: bool,
     /// Events with text.
     pieces: u64,
 }
@@ -37,7 +39,7 @@ impl Elastic {
 
     /// Whether something is here that has not gone on.
     pub fn holds(&self) -> bool {
-        !self.unread.is_empty() || !self.uncovered.is_empty()
+        self.waits || !self.unread.is_empty()
     }
 
     /// Hands on what has arrived as far as it is covered.
@@ -52,7 +54,8 @@ impl Elastic {
         ready: &mut Vec<Bytes>,
     ) -> Poll<Result<(), Refusal>> {
         while self.holds() {
-            if self.uncovered.is_empty() {
+            if !self.waits {
+                self.waits = true;
                 let before = chat.tally().written;
                 let event = self.next_event();
                 chat.feed(event, &mut self.uncovered);
@@ -63,6 +66,7 @@ impl Elastic {
                 *self = Self::default();
                 return Poll::Ready(Err(refusal));
             }
+            self.waits = false;
             ready.append(&mut self.uncovered);
         }
         Poll::Ready(Ok(()))

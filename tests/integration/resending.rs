@@ -61,13 +61,8 @@ async fn a_provider_that_refuses_for_ever_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_requests_than_a_connection_takes_and_connections_that_close_are_no_failure() {
-    let mut fates = Vec::new();
-    for _ in 0..4 {
-        fates.extend([Fate::Answered; 7]);
-        fates.extend([Fate::Refused, Fate::LastOfItsConnection]);
-    }
-    let (upstream, proxy) = behind(&fates, "").await;
+async fn more_requests_than_a_connection_takes_at_once_all_succeed() {
+    let (upstream, proxy) = behind(&[], "").await;
     let mut all = JoinSet::new();
     for _ in 0..50 {
         let client = proxy.k1();
@@ -76,4 +71,13 @@ async fn more_requests_than_a_connection_takes_and_connections_that_close_are_no
     assert_eq!(all.join_all().await, [200; 50]);
     assert_eq!(upstream.answered(), 50, "each is answered once");
     assert_eq!(proxy.settled(50).await.len(), 50);
+}
+
+#[tokio::test]
+async fn a_connection_that_takes_no_more_is_left_and_what_runs_on_it_ends_well() {
+    let (upstream, proxy) = behind(&[Fate::LastOfItsConnection; 5], "").await;
+    for count in 1..=10 {
+        assert_eq!(proxy.k1().chat("hi").await.status, 200);
+        assert_eq!(upstream.answered(), count, "each is answered once");
+    }
 }

@@ -315,43 +315,16 @@ impl RawRequest<'_> {
             choices: 1,
             ..ChatRequest::default()
         };
-        let mut model = None;
         for (name, raw) in &self.known {
             request.spans.members.push(span(name, raw, text));
             if api == Api::Responses && responses::member(&mut request, name, raw, text)? {
                 continue;
             }
-            match *name {
-                "model" => model = Some(read_model(raw)?),
-                "stream" => request.stream = read_bool(raw, "stream")?.unwrap_or(false),
-                "stream_options" => request.include_usage = read_stream_options(raw)?,
-                "n" => request.choices = read_count(raw, "n", MAX_CHOICES)?.unwrap_or(1),
-                "tools" | "functions" => request.read_tools(name, raw, text)?,
-                "tool_choice" | "function_call" => {
-                    let value = span(name, raw, text).value();
-                    request.offers.choice(text.as_bytes(), name, value)?;
-                }
-                "response_format" => request.json_answer = !is_text_format(raw),
-                name if offers::WHOLE.contains(&name) => request.read_tools(name, raw, text)?,
-                "modalities" | "audio" => {
-                    request.audio |= raw.get() != "null" && raw.get() != "[\"text\"]";
-                }
-                name if CAP_MEMBERS.contains(&name) => {
-                    if let Some(cap) = read_count(raw, name, u64::MAX)? {
-                        let larger = request.cap.is_none_or(|(_, known)| cap > known);
-                        if larger {
-                            request.cap = Some((name, cap));
-                        }
-                    }
-                }
-                name if SUBSTITUTES.contains(&name) && raw.get() != "null" => {
-                    request.substitute.get_or_insert(name);
-                }
-                _ => {}
-            }
+            request.take(name, raw, text)?;
         }
-        request.model =
-            model.ok_or_else(|| invalid("The request names no model.", Some("model")))?;
+        if request.model.is_empty() {
+            return Err(invalid("The request names no model.", Some("model")));
+        }
         let held = request.api.input_member();
         request.take_content(self.messages)?;
         if request.content.carries_tools {
@@ -386,6 +359,43 @@ impl Api {
 }
 
 impl ChatRequest {
+    /// Takes a member that something acts on.
+    fn take(
+        &mut self,
+        name: &'static str,
+        raw: &RawValue,
+        text: &str,
+    ) -> Result<(), InvalidRequest> {
+        match name {
+            "model" => self.model = read_model(raw)?,
+            "stream" => self.stream = read_bool(raw, "stream")?.unwrap_or(false),
+            "stream_options" => self.include_usage = read_stream_options(raw)?,
+            "n" => self.choices = read_count(raw, "n", MAX_CHOICES)?.unwrap_or(1),
+            "tools" | "functions" => self.read_tools(name, raw, text)?,
+            "tool_choice" | "function_call" => {
+                let value = span(name, raw, text).value();
+                self.offers.choice(text.as_bytes(), name, value)?;
+            }
+            "response_format" => self.json_answer = !is_text_format(raw),
+            "modalities" | "audio" => {
+                self.audio |= raw.get() != "null" && raw.get() != "[\"text\"]";
+            }
+            name if offers::WHOLE.contains(&name) => self.read_tools(name, raw, text)?,
+            name if CAP_MEMBERS.contains(&name) => {
+                if let Some(cap) = read_count(raw, name, u64::MAX)?
+                    && self.cap.is_none_or(|(_, known)| cap > known)
+                {
+                    self.cap = Some((name, cap));
+                }
+            }
+            name if SUBSTITUTES.contains(&name) && raw.get() != "null" => {
+                self.substitute.get_or_insert(name);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
     /// `messages` are those of a chat; a response's input has been read already.
     fn take_content(&mut self, messages: Option<Content>) -> Result<(), InvalidRequest> {
         match (self.api, messages) {

@@ -10,8 +10,11 @@ pub(super) fn ask(guard: &CallGuard, proposal: &Proposal<'_>) -> Vec<Finding> {
         let message = "This key's policy denies this tool.";
         return vec![Finding::no("tools.deny", message)];
     }
-    // What a wrapper does is what the calls in it do, and they are asked one by one.
-    if wrapper::is_bare(guard, proposal) || rules.allows(contracts, &proposal.tool) {
+    // What a wrapper does is what the calls in it do, and they are asked one by one. MCP servers
+    // were judged by their hosts when the request offered them; a call names none.
+    let elsewhere = wrapper::is_bare(guard, proposal)
+        || (proposal.tool == "type:mcp" && guard.offered.has_type("mcp"));
+    if elsewhere || rules.allows(contracts, &proposal.tool) {
         return Vec::new();
     }
     let message = "This key's policy does not allow this tool.";

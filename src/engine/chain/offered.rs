@@ -26,12 +26,13 @@ pub struct OfferedTool {
 
 impl Offered {
     /// Adds a function, or a custom tool. `schema` is the JSON text of its parameters, as it
-    /// came; it is compiled when a call is judged by it.
+    /// came (`null` is none); it is compiled when a call is judged by it.
     pub fn add(&mut self, namespace: Option<&str>, name: &str, custom: bool, schema: Option<&str>) {
         let key = (namespace.unwrap_or_default().into(), name.into());
         let tool = self.tools.entry(key).or_default();
         tool.function |= !custom;
         tool.custom |= custom;
+        let schema = schema.filter(|text| text.trim() != "null");
         tool.schemas.extend(schema.map(OfferedSchema::new));
     }
 

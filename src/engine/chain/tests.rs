@@ -297,6 +297,27 @@ fn an_item_that_is_a_call_by_its_type_must_be_named() {
 }
 
 #[test]
+fn a_call_of_a_server_that_the_request_may_use_needs_no_name_of_its_own() {
+    let mcp = Call {
+        kind: CallKind::Item("mcp".into()),
+        ..function("ask", "{}")
+    };
+    assert_eq!(code(&guard(), &mcp), "unknown_tool");
+    let guard_of = |deny: &str| {
+        let mut offered = offered();
+        offered.add_type("mcp");
+        let rules = ToolRules {
+            allow: Some(vec![Pattern::parse("mcp:mcp.example").unwrap()]),
+            deny: vec![Pattern::parse(deny).unwrap()],
+            ..ToolRules::default()
+        };
+        guard_with(rules, contracts(), offered)
+    };
+    assert_eq!(code(&guard_of("pay"), &mcp), "");
+    assert_eq!(code(&guard_of("type:mcp"), &mcp), "tool_not_allowlisted");
+}
+
+#[test]
 fn a_registry_can_be_required() {
     let rules = ToolRules {
         require_contract: true,
@@ -420,6 +441,17 @@ fn a_tool_offered_twice_must_fit_both_descriptions() {
         code(&guard, &function("list_regions", r#"{"a":1,"b":2}"#)),
         ""
     );
+}
+
+#[test]
+fn a_tool_without_a_schema_takes_any_object() {
+    for schema in [None, Some("null"), Some("{}"), Some("true")] {
+        let mut offered = Offered::default();
+        offered.add(None, "f", false, schema);
+        let guard = guard_with(rules(), contracts(), offered);
+        assert_eq!(code(&guard, &function("f", r#"{"a":1}"#)), "", "{schema:?}");
+        assert_eq!(code(&guard, &function("f", "")), "", "{schema:?}");
+    }
 }
 
 #[test]

@@ -111,6 +111,19 @@ impl Assembly {
         self.drafts.len() + usize::from(self.legacy.is_some())
     }
 
+    /// Whether `text` holds the id, a name or the arguments of one of the calls.
+    pub fn is_told_in(&self, text: &str) -> bool {
+        let told = |part: &str| !part.is_empty() && text.contains(part);
+        self.drafts.iter().chain(&self.legacy).any(|draft| {
+            let sides = [&draft.function, &draft.custom];
+            let mut texts = sides.iter().flat_map(|side| {
+                let names = side.names.iter().map(String::as_str);
+                names.chain([side.arguments.as_str()])
+            });
+            told(&draft.id) || texts.any(told)
+        })
+    }
+
     /// Takes in a `tool_calls` member.
     ///
     /// # Errors

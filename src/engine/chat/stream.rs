@@ -304,7 +304,14 @@ impl ChatStream {
     fn judge(&mut self, bytes: &[u8], event: &Event, text: &[u8], chunk: &Chunk<'_>) -> Fate {
         self.tally.add(chunk);
         if let Some(error) = chunk.error() {
-            return Fate::Fail(shaped(error.get()));
+            let mut error = shaped(error.get());
+            if self
+                .withheld
+                .is_told_in(error["message"].as_str().unwrap_or_default())
+            {
+                error["message"] = "The provider answered with an error.".into();
+            }
+            return Fate::Fail(error);
         }
         if chunk.choices().is_empty() && chunk.usage().is_some() && self.rules.hide_usage {
             return Fate::Drop;

@@ -160,6 +160,13 @@ impl Withheld {
         !self.finishes.is_empty() || self.choices.iter().any(State::holds)
     }
 
+    /// Whether `text` names a call that waits.
+    pub fn is_told_in(&self, text: &str) -> bool {
+        self.choices
+            .iter()
+            .any(|state| state.calls.is_told_in(text))
+    }
+
     /// How many calls have begun.
     pub fn calls(&self) -> usize {
         self.choices.iter().map(|state| state.calls.len()).sum()

@@ -137,7 +137,10 @@ class OpenAIAgents(Driver):
     async def run(self, order, history=(), forced=False):
         asked = [*history, {"role": "user", "content": order}]
         result = await self.result(self.agent(forced), asked)
-        return Answer(result.final_output, result.to_input_list())
+        return Answer(self.text(result), result.to_input_list())
+
+    def text(self, result):
+        return result.final_output
 
     async def result(self, agent, asked):
         return await agents.Runner.run(agent, asked)
@@ -160,12 +163,24 @@ class OpenAIAgentsStreamed(OpenAIAgents):
                 return event.data.delta
 
 
-class OpenAIAgentsResponses(OpenAIAgents):
+class ResponsesModel:
     model = agents.OpenAIResponsesModel
 
+    def text(self, result):
+        # The final output is the last message alone; the reason of a block is one of its own.
+        return "\n\n".join(
+            agents.ItemHelpers.text_message_output(item)
+            for item in result.new_items
+            if isinstance(item, agents.MessageOutputItem)
+        )
 
-class OpenAIAgentsResponsesStreamed(OpenAIAgentsStreamed):
-    model = agents.OpenAIResponsesModel
+
+class OpenAIAgentsResponses(ResponsesModel, OpenAIAgents):
+    pass
+
+
+class OpenAIAgentsResponsesStreamed(ResponsesModel, OpenAIAgentsStreamed):
+    pass
 
 
 class LangChain(Driver):

@@ -48,7 +48,7 @@ impl Choice {
 impl Reference {
     fn is(&self, tool: &Tool, offers: &Offers) -> bool {
         match (&self.name, &tool.kind) {
-            (Named::Tool(name), ToolKind::Function { .. } | ToolKind::Custom { .. }) => {
+            (Named::Tool(name), ToolKind::Function { .. } | ToolKind::Custom) => {
                 *name == tool.name || &**name == tool.bare()
             }
             // A choice may leave the date out that the type has.

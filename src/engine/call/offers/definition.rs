@@ -46,33 +46,21 @@ fn entries(
     }
     let list = offers.open(holder);
     let mut elements = Vec::new();
-    let span = match cursor.first() {
-        b'[' => cursor.array(|cursor| {
-            let element = elements.len();
-            let span = entry(
-                offers,
-                cursor,
-                Place {
-                    list,
-                    element,
-                    nesting,
-                },
-            )
+    let mut read = |offers: &mut Offers, cursor: &mut Cursor<'_>| {
+        let element = elements.len();
+        let place = Place {
+            list,
+            element,
+            nesting,
+        };
+        let span = entry(offers, cursor, place)
             .map_err(|Fault(fault)| Fault::from(format!("tool {} {fault}", element + 1)))?;
-            elements.push(span);
-            Ok::<(), Fault>(())
-        })?,
-        b'{' => {
-            let place = Place {
-                list,
-                element: 0,
-                nesting,
-            };
-            let span = entry(offers, cursor, place)
-                .map_err(|Fault(fault)| Fault::from(format!("the tool {fault}")))?;
-            elements.push(span.clone());
-            span
-        }
+        elements.push(span.clone());
+        Ok::<Span, Fault>(span)
+    };
+    let span = match cursor.first() {
+        b'[' => cursor.array(|cursor| read(offers, cursor).map(drop))?,
+        b'{' => read(offers, cursor)?,
         _ => return Err("must be a list of tools".into()),
     };
     offers.close(list, span, elements);

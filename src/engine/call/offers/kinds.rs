@@ -51,11 +51,10 @@ fn client_tool(
         }
     };
     let name = tool.name.ok_or("has no name")?;
-    let schema = tool.schema;
-    let kind = if custom {
-        ToolKind::Custom { schema }
-    } else {
-        ToolKind::Function { schema }
+    // One with a schema gets arguments, not free text, whatever its type is called.
+    let kind = match tool.schema {
+        None if custom => ToolKind::Custom,
+        schema => ToolKind::Function { schema },
     };
     add(offers, name.into_owned(), kind, place)
 }
@@ -106,18 +105,14 @@ fn hosted(offers: &mut Offers, entry: Entry<'_>, place: Place) -> Result<(), Fau
     } else {
         ""
     };
-    add(
-        offers,
-        format!("type:{kind}{container}"),
-        ToolKind::Type,
-        place,
-    )?;
-    for other in entry
+    let others = entry
         .others
         .iter()
-        .filter(|other| is_hosted(other) && **other != kind)
-    {
-        add(offers, format!("type:{other}"), ToolKind::Type, place)?;
+        .filter(|other| is_hosted(other) && **other != kind);
+    let types =
+        std::iter::once(format!("{kind}{container}")).chain(others.map(ToString::to_string));
+    for kind in types {
+        add(offers, format!("type:{kind}"), ToolKind::Type, place)?;
     }
     if entry.server.is_some() {
         add_server(offers, entry.server, place)?;
@@ -127,10 +122,13 @@ fn hosted(offers: &mut Offers, entry: Entry<'_>, place: Place) -> Result<(), Fau
         .flatten()
     {
         if let Some(name) = named.name {
-            let kind = ToolKind::Function {
-                schema: named.schema,
-            };
-            add(offers, name.into_owned(), kind, place)?;
+            let schema = named.schema;
+            add(
+                offers,
+                name.into_owned(),
+                ToolKind::Function { schema },
+                place,
+            )?;
         }
     }
     Ok(())

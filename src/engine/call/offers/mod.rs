@@ -31,7 +31,7 @@ pub use self::strip::{Companions, NoCompanions, Patch};
 use super::{
     InvalidRequest, MAX_DEPTH,
     cursor::{Cursor, Span, slice},
-    depth, invalid, member_value,
+    depth, invalid, member_value, misspelt,
 };
 
 /// Members of a request that are a hosted tool by themselves, whatever they hold, or that can
@@ -107,9 +107,8 @@ pub enum ToolKind {
     Function {
         schema: Option<Span>,
     },
-    Custom {
-        schema: Option<Span>,
-    },
+    /// Gets free text.
+    Custom,
     /// A type that needs no name: run by the provider, or by the client as an item.
     Type,
     /// The index in `servers`.
@@ -198,8 +197,7 @@ impl Offers {
         Ok(())
     }
 
-    /// Reads the tools that messages or input items carry. `name` is the member that holds
-    /// them. The provider's own `mcp_list_tools` offer nothing: their server is what is judged.
+    /// Reads the tools that `messages` or the items of an `input` carry.
     ///
     /// # Errors
     /// What is no tool, or reads in two ways.
@@ -211,37 +209,17 @@ impl Offers {
     ) -> Result<(), InvalidRequest> {
         let mut cursor = Cursor::new(body, value.start);
         let read = cursor.array(|cursor| {
-            let mut carried: Vec<(&str, usize)> = Vec::new();
-            let mut listing = false;
-            cursor.object(|cursor, member| {
-                if let Some(carrier) = CARRIERS.iter().find(|carrier| **carrier == member) {
-                    if carried.iter().any(|(seen, _)| seen == carrier) {
-                        return Err(Fault::from("holds a list of tools twice"));
-                    }
-                    let at = cursor.skip().start;
-                    carried.push((carrier, at));
-                } else if member == "type" {
-                    listing |= cursor.string()?.as_deref() == Some("mcp_list_tools");
-                }
-                Ok(())
-            })?;
-            if listing {
-                return Ok(());
-            }
-            carried.into_iter().try_for_each(|(_, at)| {
-                let mut cursor = Cursor::new(body, at);
-                if cursor.is_null() {
-                    return Ok(());
-                }
-                definition::list(self, &mut cursor, Holder::Item(name))
-                    .map_err(|fault| Fault(fault.message.into()))
-            })
+            carried(cursor, name == "input")?
+                .into_iter()
+                .try_for_each(|at| {
+                    let mut cursor = Cursor::new(body, at);
+                    definition::list(self, &mut cursor, Holder::Item(name))
+                        .map_err(|fault| Fault(fault.message.into()))
+                })
         });
         read.map(drop).map_err(|Fault(fault)| {
-            invalid(
-                format!("An entry of {name:?} carries tools: {fault}"),
-                Some(name),
-            )
+            let message = format!("An entry of {name:?} carries tools: {fault}");
+            invalid(message, Some(name))
         })
     }
 
@@ -338,4 +316,39 @@ impl Offers {
         });
         Ok(())
     }
+}
+
+/// Where the lists of tools stand that a message or an item carries. Among input items, the
+/// provider's own `mcp_list_tools` offer nothing: their server is what is judged.
+fn carried(cursor: &mut Cursor<'_>, is_input: bool) -> Result<Vec<usize>, Fault> {
+    let mut lists = Vec::new();
+    let mut kind = None;
+    let mut seen: Vec<&str> = Vec::new();
+    cursor.object(|cursor, member| {
+        let matters = CARRIERS
+            .iter()
+            .chain(&["type"])
+            .find(|name| **name == member);
+        let Some(name) = matters else {
+            let taken_for = misspelt(&member, CARRIERS).or_else(|| misspelt(&member, &["type"]));
+            return match taken_for {
+                Some(known) => Err(format!("it holds what some readers take for {known:?}").into()),
+                None => Ok(()),
+            };
+        };
+        if seen.contains(name) {
+            return Err(Fault::from(format!("it holds the member {name:?} twice")));
+        }
+        seen.push(name);
+        if *name == "type" {
+            kind = cursor.string()?;
+        } else if !cursor.is_null() {
+            lists.push(cursor.skip().start);
+        }
+        Ok(())
+    })?;
+    if is_input && kind.as_deref() == Some("mcp_list_tools") {
+        lists.clear();
+    }
+    Ok(lists)
 }

@@ -187,12 +187,22 @@ fn tools_that_messages_carry_are_offered_too() {
             .offers
             .is_empty()
     );
-    assert!(
-        request(r#"{"type":"mcp_list_tools","tools":[{"name":"f"}]}"#)
-            .unwrap()
-            .offers
-            .is_empty()
-    );
+    let listing = r#"{"type":"mcp_list_tools","tools":[{"name":"f"}]}"#;
+    assert_eq!(request(listing).unwrap().offers.tools.len(), 1);
+    let items = |text: &str| {
+        let mut offers = Offers::default();
+        let read = offers.items(text.as_bytes(), "input", 0..text.len());
+        read.map(|()| offers.tools.len())
+    };
+    assert_eq!(items(&format!("[{listing}]")), Ok(0));
+    let two_types = listing.replace(r#","tools""#, r#","type":"additional_tools","tools""#);
+    assert!(items(&format!("[{two_types}]")).is_err());
+    for member in ["Tools", "TYPE"] {
+        assert!(
+            items(&format!("[{{\"{member}\":[]}}]")).is_err(),
+            "{member}"
+        );
+    }
     for message in [
         r#"{"role":"system","tools":"f"}"#,
         r#"{"role":"system","tools":[],"tools":[{"type":"function","name":"f"}]}"#,

@@ -22,6 +22,24 @@ pub enum Json {
     Object(Vec<(String, Json)>),
 }
 
+/// How much a value holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    pub values: usize,
+    /// Levels, the value's own included.
+    pub depth: usize,
+    /// Bytes of all texts and names.
+    pub text: usize,
+}
+
+impl Extent {
+    fn add(&mut self, inner: &Self) {
+        self.values += inner.values;
+        self.depth = self.depth.max(inner.depth + 1);
+        self.text += inner.text;
+    }
+}
+
 /// Why a text is no JSON that we go by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -71,18 +89,24 @@ impl Json {
         }
     }
 
-    /// How many values it holds, and how deep they nest.
-    pub fn extent(&self) -> (usize, usize) {
-        let sum = |(values, depth): (usize, usize), inner: &Self| {
-            let (more, deeper) = inner.extent();
-            (values + more, depth.max(deeper))
+    pub fn extent(&self) -> Extent {
+        let mut extent = Extent {
+            values: 1,
+            depth: 1,
+            text: 0,
         };
-        let (values, depth) = match self {
-            Self::Array(items) => items.iter().fold((0, 0), sum),
-            Self::Object(members) => members.iter().map(|(_, value)| value).fold((0, 0), sum),
-            _ => (0, 0),
-        };
-        (values + 1, depth + 1)
+        match self {
+            Self::String(text) => extent.text = text.len(),
+            Self::Array(items) => items.iter().for_each(|item| extent.add(&item.extent())),
+            Self::Object(members) => {
+                for (name, value) in members {
+                    extent.text += name.len();
+                    extent.add(&value.extent());
+                }
+            }
+            _ => {}
+        }
+        extent
     }
 
     /// The same value for readers of `serde_json`. `None` if a number is beyond what it holds.

@@ -1,18 +1,24 @@
 //! From the text of a schema to something that can be asked, within bounds.
 
-use jsonschema::{PatternOptions, Validator};
-use serde_json::{Value, json};
+use jsonschema::{PatternOptions, ValidationOptions, Validator};
+use serde_json::Value;
 
-use super::shape::Shape;
-use crate::engine::chain::{Json, json::Fault};
+use super::{
+    patterns::{MAX_COMPILED, Patterns},
+    shape::Shape,
+};
+use crate::engine::chain::{
+    Json,
+    json::{Extent, Fault},
+};
 
 /// A schema, ready to be asked.
 #[derive(Debug)]
 pub struct Schema {
     validator: Validator,
     shape: Shape,
-    /// Where patterns stood that the engine cannot have.
-    left_out: Vec<String>,
+    /// Only those of clients are weighed; an operator's are what was asked for.
+    patterns: Patterns,
 }
 
 /// Why a schema cannot be used. Ends without a full stop.
@@ -27,13 +33,14 @@ pub struct SchemaFault {
 /// in its place, times values of the arguments. A step is some nanoseconds, so this is some tens
 /// of milliseconds.
 const MAX_WORK: usize = 10_000_000;
+/// The same for patterns: their states times the bytes of all texts.
+const MAX_MATCHING: usize = 200_000_000;
 /// How deep a schema that refers to itself may take us: its own depth times the arguments'.
 const MAX_RECURSION: usize = 1_024;
 /// Longer schemas are not taken from requests, in bytes.
 const MAX_OFFERED_BYTES: usize = 64 << 10;
-/// A compiled pattern may have this size, in bytes: the operator's, and a client's.
+/// A compiled pattern of the operator's may have this size, in bytes.
 const MAX_PATTERN: usize = 1 << 20;
-const MAX_OFFERED_PATTERN: usize = 64 << 10;
 
 impl Schema {
     /// A schema of the operator's own: formats count, and nothing in it may be without effect.
@@ -42,20 +49,15 @@ impl Schema {
     /// What cannot be used, and where.
     pub fn compile(text: &str) -> Result<Self, SchemaFault> {
         let (value, shape) = read(text)?;
-        let validator = jsonschema::options()
+        let options = jsonschema::options()
             .offline()
             .with_pattern_options(PatternOptions::regex().size_limit(MAX_PATTERN))
             .should_validate_formats(true)
-            .should_ignore_unknown_formats(false)
-            .build(&value)
-            .map_err(|error| SchemaFault {
-                place: place(&error),
-                message: told(&error),
-            })?;
+            .should_ignore_unknown_formats(false);
         Ok(Self {
-            validator,
+            validator: build(&options, &value)?,
             shape,
-            left_out: Vec::new(),
+            patterns: Patterns::default(),
         })
     }
 
@@ -68,36 +70,39 @@ impl Schema {
             return Err(fault("it is too large (at most 64 KiB)"));
         }
         let (mut value, shape) = read(text)?;
-        let mut left_out = Vec::new();
-        leave_out_patterns(&mut value, &mut String::new(), &mut left_out);
-        let build = || build_offered(&value);
-        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(build)) {
-            Ok(Ok(validator)) => Ok(Self {
-                validator,
-                shape,
-                left_out,
-            }),
-            Ok(Err(_)) | Err(_) => Err(fault("it is no valid JSON Schema")),
-        }
+        let patterns = Patterns::weigh(&mut value)?;
+        // What is wrong with it would be told in the client's own words.
+        let unusable = |_| fault("it is no valid JSON Schema");
+        Ok(Self {
+            validator: build_offered(&value).map_err(unusable)?,
+            shape,
+            patterns,
+        })
     }
 
     pub(super) fn validator(&self) -> &Validator {
         &self.validator
     }
 
-    pub(super) fn left_out(&self) -> impl Iterator<Item = &str> {
-        self.left_out.iter().map(String::as_str)
+    /// How many patterns are not asked.
+    pub(super) fn left_out(&self) -> usize {
+        self.patterns.left_out
     }
 
     /// Whether judging these arguments is bounded in work and depth.
     pub(super) fn has_bounds_for(&self, arguments: &Json) -> bool {
-        let (values, depth) = arguments.extent();
+        let Extent {
+            values,
+            depth,
+            text,
+        } = arguments.extent();
         let work = self.shape.unfolded.saturating_mul(values);
+        let matching = self.patterns.states.saturating_mul(text);
         let recursion = match self.shape.cyclic {
             true => self.shape.depth.saturating_mul(depth),
             false => self.shape.depth,
         };
-        work <= MAX_WORK && recursion <= MAX_RECURSION
+        work <= MAX_WORK && matching <= MAX_MATCHING && recursion <= MAX_RECURSION
     }
 
     /// Whether the first thing that is wrong can be looked for in bounded time.
@@ -122,48 +127,24 @@ fn read(text: &str) -> Result<(Value, Shape), SchemaFault> {
     ))
 }
 
-fn build_offered(schema: &Value) -> Result<Validator, jsonschema::ValidationError<'static>> {
-    jsonschema::options()
+pub(super) fn build_offered(schema: &Value) -> Result<Validator, SchemaFault> {
+    let options = jsonschema::options()
         .offline()
-        .with_pattern_options(PatternOptions::regex().size_limit(MAX_OFFERED_PATTERN))
-        .should_validate_formats(false)
-        .build(schema)
+        .with_pattern_options(PatternOptions::regex().size_limit(MAX_COMPILED))
+        .should_validate_formats(false);
+    build(&options, schema)
 }
 
-/// Many schema libraries write look-arounds, as for e-mail addresses. They would need an engine
-/// that a text can keep busy without end.
-fn leave_out_patterns(schema: &mut Value, place: &mut String, left_out: &mut Vec<String>) {
-    match schema {
-        Value::Array(items) => {
-            for (index, item) in items.iter_mut().enumerate() {
-                below(place, &index.to_string(), |place| {
-                    leave_out_patterns(item, place, left_out)
-                });
-            }
-        }
-        Value::Object(members) => {
-            let pattern = members.get("pattern").filter(|pattern| pattern.is_string());
-            if pattern.is_some_and(|pattern| build_offered(&json!({ "pattern": pattern })).is_err())
-            {
-                members.shift_remove("pattern");
-                left_out.push(place.clone());
-            }
-            for (name, member) in members {
-                below(place, name, |place| {
-                    leave_out_patterns(member, place, left_out)
-                });
-            }
-        }
-        _ => {}
+/// A library that fails on some schema must not take the process along.
+fn build(options: &ValidationOptions<'_>, schema: &Value) -> Result<Validator, SchemaFault> {
+    let build = std::panic::AssertUnwindSafe(|| options.build(schema));
+    match std::panic::catch_unwind(build) {
+        Ok(built) => built.map_err(|error| SchemaFault {
+            place: place(&error),
+            message: told(&error),
+        }),
+        Err(_) => Err(fault("it cannot be compiled")),
     }
-}
-
-fn below(place: &mut String, step: &str, then: impl FnOnce(&mut String)) {
-    let length = place.len();
-    place.push('/');
-    place.push_str(&step.replace('~', "~0").replace('/', "~1"));
-    then(place);
-    place.truncate(length);
 }
 
 /// Where in the schema: the meta-schema finds its faults in the schema as its instance, the

@@ -7,6 +7,7 @@
 //! work, and never lead out of their own text.
 
 mod compile;
+mod patterns;
 mod shape;
 #[cfg(test)]
 mod tests;
@@ -66,10 +67,7 @@ fn by_offered(guard: &CallGuard, proposal: &Proposal<'_>, arguments: &Json) -> V
     for schema in tool.into_iter().flat_map(|tool| &tool.schemas) {
         match schema.get() {
             Ok(schema) => {
-                findings.extend(schema.left_out().map(|pattern| Finding {
-                    kind: FindingKind::Observed,
-                    ..Finding::no(format!("{OFFERED}: pattern not asked: {pattern}"), "")
-                }));
+                findings.extend(not_asked(schema.left_out()));
                 findings.extend(judge(schema, arguments, OFFERED));
             }
             Err(fault) => findings.push(Finding::no(
@@ -82,6 +80,13 @@ fn by_offered(guard: &CallGuard, proposal: &Proposal<'_>, arguments: &Json) -> V
         }
     }
     findings
+}
+
+fn not_asked(patterns: usize) -> Option<Finding> {
+    (patterns > 0).then(|| Finding {
+        kind: FindingKind::Observed,
+        ..Finding::no(format!("{OFFERED}: {patterns} patterns not asked"), "")
+    })
 }
 
 /// A library that fails on some schema must not let a call through, nor end the connection.

@@ -10,7 +10,7 @@ use crate::engine::chain::Json;
 pub(super) struct Shape {
     /// The longest way down, along references; if one leads back, no way takes it twice.
     pub depth: usize,
-    /// The values, with what each reference leads to in its place.
+    /// The values, with what each reference leads to in its place, and dear keywords weighed.
     pub unfolded: usize,
     /// A reference leads back to where it stands.
     pub cyclic: bool,
@@ -44,12 +44,12 @@ impl Shape {
         };
         let (depth, unfolded) = walk.extent(schema, 0)?;
         if unfolded > MAX_UNFOLDED {
-            return Err(fault("its references multiply each other"));
+            return Err(fault("asking it would take too long"));
         }
-        let (values, written) = schema.extent();
+        let written = schema.extent();
         Ok(Self {
             depth: match walk.cyclic {
-                true => values.min(written * (walk.references + 1)),
+                true => written.values.min(written.depth * (walk.references + 1)),
                 false => depth,
             },
             unfolded,
@@ -94,8 +94,10 @@ impl<'j> Walk<'j> {
             }
             _ => {}
         }
-        if UNEVALUATED.iter().any(|name| value.member(name).is_some()) {
-            unfolded = unfolded.saturating_mul(UNEVALUATED_COST);
+        for (keyword, factor) in DEAR {
+            if value.member(keyword).is_some() {
+                unfolded = unfolded.saturating_mul(*factor);
+            }
         }
         let extent = (depth + 1, unfolded);
         if extent.0 > MAX_DEPTH {
@@ -103,6 +105,12 @@ impl<'j> Walk<'j> {
         }
         self.seen.insert(value, Some(extent));
         Ok(extent)
+    }
+
+    /// Draft 4 writes `id` for `$id`; in others it is any member.
+    fn is_draft_4(&self) -> bool {
+        let draft = self.root.member("$schema").and_then(Json::as_str);
+        draft.is_some_and(|draft| draft.contains("draft-04"))
     }
 
     /// What a member refers to. References that lead nowhere are for the compiler to refuse.
@@ -117,6 +125,9 @@ impl<'j> Walk<'j> {
         };
         match name {
             "$ref" => {}
+            "id" if level > 0 && self.is_draft_4() => {
+                return Err(fault("id is supported at the top only"));
+            }
             // A part with an id of its own is another document to the references in it.
             "$id" if level > 0 => return Err(fault("$id is supported at the top only")),
             "$dynamicRef" | "$recursiveRef" | "$anchor" | "$dynamicAnchor" => {
@@ -170,9 +181,13 @@ fn percent_decode(text: &str) -> Option<String> {
 }
 
 /// More values, references followed, are refused: each may be asked about each argument.
-const MAX_UNFOLDED: usize = 100_000;
-/// Keywords for which everything below them is asked again, and again for each one below.
-const UNEVALUATED: &[&str] = &["unevaluatedItems", "unevaluatedProperties"];
-const UNEVALUATED_COST: usize = 4;
+const MAX_UNFOLDED: usize = 500_000;
+/// Keywords that ask what stands below them more than once: by comparing elements with each
+/// other, or by asking everything again, and again for each such keyword below.
+const DEAR: &[(&str, usize)] = &[
+    ("uniqueItems", 64),
+    ("unevaluatedItems", 4),
+    ("unevaluatedProperties", 4),
+];
 const TOO_DEEP: &str = "it nests too deep along its references";
 const LOCAL: &str = "a \"$ref\" such as \"#/$defs/name\"";

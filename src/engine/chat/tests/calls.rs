@@ -558,6 +558,10 @@ fn an_error_after_calls_frees_none_and_repeats_no_text_of_theirs() {
         ]),
     );
     assert!(!out.out.contains("secret") && out.out.contains("\"error\""));
+    let naming = event(&json!({"error": {"message": "no tool get_secrets", "code": "x"}}));
+    let call = pieces(json!([full(0, "c", "get_secrets", "{\"a\":1}")]));
+    let out = relay(rules(), &stream(&[text("Hi"), call, naming]));
+    assert!(!out.out.contains("get_secrets") && out.tally.error.is_some());
     let cut = chunk(
         0,
         json!({"tool_calls": [full(0, "secret", "a", "{}")]}),

@@ -62,18 +62,17 @@ pub fn judge(
         contracts,
         offers,
     };
-    let mut gone = vec![false; offers.tools.len()];
+    let mut gone = Vec::with_capacity(offers.tools.len());
     let mut first = None;
-    for (tool, gone) in offers.tools.iter().zip(gone.iter_mut()) {
-        match bench.complaint(tool) {
-            Some(found) if rules.observes(found.code()) => {
-                note(&mut admitted.notes.observed, &tool.name);
-            }
-            Some(found) => {
-                *gone = true;
-                first.get_or_insert(found);
-            }
-            None => {}
+    for tool in &offers.tools {
+        let complaint = bench.complaint(tool);
+        let observed = |found: &Complaint<'_>| rules.observes(found.code());
+        if complaint.as_ref().is_some_and(observed) {
+            note(&mut admitted.notes.observed, &tool.name);
+            gone.push(false);
+        } else {
+            gone.push(complaint.is_some());
+            first = first.or(complaint);
         }
     }
     if let Some(first) = first {
@@ -156,12 +155,15 @@ impl<'a> Bench<'a> {
     /// Adds a tool that stays to what calls are judged by.
     fn admit(&self, admitted: &mut Admitted, tool: &Tool, body: &[u8]) -> Result<(), OfferDenied> {
         match &tool.kind {
-            ToolKind::Function { schema } | ToolKind::Custom { schema } => {
-                let custom = matches!(tool.kind, ToolKind::Custom { .. });
+            ToolKind::Function { schema } => {
                 let schema = schema.clone().and_then(|span| body.get(span));
                 let schema = schema.and_then(|bytes| std::str::from_utf8(bytes).ok());
                 let offered = &mut admitted.offered;
-                offered.add(tool.namespace(), tool.bare(), custom, schema);
+                offered.add(tool.namespace(), tool.bare(), false, schema);
+            }
+            ToolKind::Custom => {
+                let offered = &mut admitted.offered;
+                offered.add(tool.namespace(), tool.bare(), true, None);
             }
             ToolKind::Type => {
                 let kind = tool.name.strip_prefix("type:").unwrap_or_default();

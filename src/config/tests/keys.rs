@@ -165,7 +165,7 @@ fn a_wrong_key_or_shared_budget_is_refused() {
             r#"policy = "basic""#,
             "policy = \"basic\"\nendpoints = [\"chats\"]",
             &[
-                r#"tallygate.toml:20:14: keys[0].endpoints[0]: unknown "chats"; known: chat, models"#,
+                r#"tallygate.toml:20:14: keys[0].endpoints[0]: unknown "chats"; known: chat, responses, models"#,
             ],
         ),
         (

@@ -71,31 +71,9 @@ impl App {
         let config = Config::load(file)?;
         // Fails only if another one is installed, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let StoreUrl::Sqlite(path) = &config.store.url;
-        let store = Sqlite::open(path).await?;
-        let local = config.store.on_down == OnDown::Local;
-        let books = Books::open(Box::new(store), clock.clone(), local).await?;
-        books.record(
-            None,
-            Event::Started {
-                version: env!("CARGO_PKG_VERSION"),
-            },
-        );
-        let prices = Arc::new(price_book(&config)?);
         let server = config.server.clone();
-        let before_release = config.durability == Durability::BeforeRelease;
-        let live = Live::new(config, prices, &books);
         let now_ms = clock.now_ms();
-        let failures = Default::default();
-        let live = ArcSwap::from_pointee(live);
-        let proxy = Arc::new(Proxy {
-            live,
-            books,
-            clock,
-            failures,
-            listings: Default::default(),
-            before_release,
-        });
+        let proxy = Arc::new(open(config, clock).await?);
         let sockets = server::bind(server.listen, server.workers)
             .with_context(|| format!("cannot listen on {}", server.listen))?;
         let admin_socket = std::net::TcpListener::bind(server.admin_listen)
@@ -145,6 +123,26 @@ impl App {
         self.proxy.record_summaries();
         self.proxy.books.close().await;
     }
+}
+
+/// The store, the books on it, and what is in force.
+async fn open(config: Config, clock: Clock) -> anyhow::Result<Proxy> {
+    let StoreUrl::Sqlite(path) = &config.store.url;
+    let store = Sqlite::open(path).await?;
+    let local = config.store.on_down == OnDown::Local;
+    let books = Books::open(Box::new(store), clock.clone(), local).await?;
+    let version = env!("CARGO_PKG_VERSION");
+    books.record(None, Event::Started { version });
+    let prices = Arc::new(price_book(&config)?);
+    let before_release = config.durability == Durability::BeforeRelease;
+    Ok(Proxy {
+        live: ArcSwap::from_pointee(Live::new(config, prices, &books)),
+        books,
+        clock,
+        failures: Default::default(),
+        listings: Default::default(),
+        before_release,
+    })
 }
 
 pub(crate) fn price_book(config: &Config) -> anyhow::Result<PriceBook> {

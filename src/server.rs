@@ -12,7 +12,10 @@ use hyper_util::{
     server::graceful::GracefulShutdown,
 };
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::{net::TcpListener, sync::watch};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::watch,
+};
 
 /// A client that has not sent its request head by then is dropped.
 const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(30);
@@ -71,27 +74,13 @@ pub async fn serve<H, F, B>(
             accepted = listener.accept() => accepted,
             _ = stop.wait_for(|stop| *stop) => break,
         };
-        let (stream, peer) = match accepted {
-            Ok(accepted) => accepted,
+        match accepted {
+            Ok((stream, peer)) => connect(&http, &open, handler.clone(), stream, peer),
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
             }
-        };
-        // Without it first bytes wait for the peer's acknowledgement (170 ms were measured).
-        let _ = stream.set_nodelay(true);
-        let handler = handler.clone();
-        let service = service_fn(move |request| {
-            let answer = handler(request, peer);
-            async move { Ok::<_, Infallible>(answer.await) }
-        });
-        let connection = open.watch(http.serve_connection(TokioIo::new(stream), service));
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::trace!(%error, %peer, "connection ended");
-            }
-        });
+        }
     }
     drop(listener);
     if tokio::time::timeout(drain, open.shutdown()).await.is_err() {
@@ -100,4 +89,31 @@ pub async fn serve<H, F, B>(
             "drain timed out: open requests are cut"
         );
     }
+}
+
+/// Serves one connection beside the others, to its end.
+fn connect<H, F, B>(
+    http: &http1::Builder,
+    open: &GracefulShutdown,
+    handler: H,
+    stream: TcpStream,
+    peer: SocketAddr,
+) where
+    H: Fn(Request<Incoming>, SocketAddr) -> F + Send + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: HttpBody<Error = Infallible> + Send + 'static,
+    B::Data: Send,
+{
+    // Without it first bytes wait for the peer's acknowledgement (170 ms were measured).
+    let _ = stream.set_nodelay(true);
+    let service = service_fn(move |request| {
+        let answer = handler(request, peer);
+        async move { Ok::<_, Infallible>(answer.await) }
+    });
+    let connection = open.watch(http.serve_connection(TokioIo::new(stream), service));
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::trace!(%error, %peer, "connection ended");
+        }
+    });
 }

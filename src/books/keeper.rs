@@ -82,21 +82,15 @@ pub async fn run(
             }
             _ = tick.tick() => pending.changed.extend(active.drain()),
         }
-        messages
-            .into_iter()
-            .for_each(|message| pending.add(message));
-        if !pending.is_empty() {
-            gather(&mut pending, &shared.urgent, &mut inbox).await;
-        }
+        pending.add_all(messages);
         if pending.is_empty() {
             continue;
         }
-        if pending.closing {
-            pending.changed.extend(shared.all_accounts());
-            // A slice that is granted now would be given back by nobody.
-            pending.asks.clear();
-        }
+        gather(&mut pending, &shared.urgent, &mut inbox).await;
         let closing = pending.closing;
+        if closing {
+            pending.give_all_back(&shared);
+        }
         let waiting = std::mem::take(&mut pending.waiting);
         let questions = std::mem::take(&mut pending.questions);
         let written = commit(&mut *store, &shared, pending, &mut active).await;
@@ -155,6 +149,16 @@ async fn gather(
 }
 
 impl Pending {
+    fn add_all(&mut self, messages: Vec<Message>) {
+        messages.into_iter().for_each(|message| self.add(message));
+    }
+
+    fn give_all_back(&mut self, shared: &Shared) {
+        self.changed.extend(shared.all_accounts());
+        // A slice that is granted now would be given back by nobody.
+        self.asks.clear();
+    }
+
     fn add(&mut self, message: Message) {
         match message {
             Message::Record(record) => self.records.push(*record),
@@ -218,14 +222,7 @@ async fn commit(
         ..Batch::default()
     };
     batch.records.extend(shared.counted_refusals());
-    let mut asked: Vec<Arc<Account>> = Vec::with_capacity(pending.asks.len());
-    for (account, needed) in pending.asks.into_values() {
-        let mut state = account.lock();
-        state.asked = true;
-        batch.grants.push(state.question(needed, now_ms));
-        drop(state);
-        asked.push(account);
-    }
+    let asked = put_questions(pending.asks, &mut batch);
     for account in pending.changed.values() {
         let mut state = account.lock();
         if pending.closing {
@@ -249,6 +246,22 @@ async fn commit(
         }
     }
     true
+}
+
+/// The accounts in the order of their questions.
+fn put_questions(
+    asks: HashMap<Arc<str>, (Arc<Account>, u64)>,
+    batch: &mut Batch,
+) -> Vec<Arc<Account>> {
+    let mut asked = Vec::with_capacity(asks.len());
+    for (account, needed) in asks.into_values() {
+        let mut state = account.lock();
+        state.asked = true;
+        batch.grants.push(state.question(needed, batch.now_ms));
+        drop(state);
+        asked.push(account);
+    }
+    asked
 }
 
 /// Tries until it is written: the same batch, so that nothing is lost or written twice. `None`

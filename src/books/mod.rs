@@ -169,34 +169,28 @@ impl Books {
             go_on_when_down,
         });
         let books = Self(Arc::clone(&shared));
+        books.record_recovered(recovered);
+        std::thread::Builder::new()
+            .name("books".to_owned())
+            .spawn(move || keep(store, shared, inbox))
+            .map_err(|error| StoreError::Open(error.to_string()))?;
+        Ok(books)
+    }
+
+    fn record_recovered(&self, recovered: Vec<(String, i64, u64)>) {
         for (account, period, amount) in recovered {
             tracing::warn!(
                 account,
                 amount,
                 "a slice of an earlier process counts as spent"
             );
-            books.record(
-                None,
-                Event::LeaseRecovered {
-                    account,
-                    period,
-                    amount,
-                },
-            );
+            let event = Event::LeaseRecovered {
+                account,
+                period,
+                amount,
+            };
+            self.record(None, event);
         }
-        std::thread::Builder::new()
-            .name("books".to_owned())
-            .spawn(move || {
-                match tokio::runtime::Builder::new_current_thread()
-                    .enable_all()
-                    .build()
-                {
-                    Ok(runtime) => runtime.block_on(keeper::run(store, shared, inbox)),
-                    Err(error) => tracing::error!(%error, "the writing thread could not start"),
-                }
-            })
-            .map_err(|error| StoreError::Open(error.to_string()))?;
-        Ok(books)
     }
 
     /// The accounts behind `limits`; the same account for the process's whole life.
@@ -351,6 +345,17 @@ impl Books {
         if !std::mem::replace(&mut state.dirty, true) {
             let _ = self.0.to_keeper.send(Message::Changed(Arc::clone(account)));
         }
+    }
+}
+
+/// The writing thread's whole life.
+fn keep(store: Box<dyn Store>, shared: Arc<Shared>, inbox: mpsc::UnboundedReceiver<Message>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(keeper::run(store, shared, inbox)),
+        Err(error) => tracing::error!(%error, "the writing thread could not start"),
     }
 }
 

@@ -87,7 +87,6 @@ fn row((name, target): &(String, Target)) -> Value {
 }
 
 fn show(key: &Value) {
-    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or("-").to_owned();
     let list = |name: &str| {
         key.get(name)
             .and_then(Value::as_array)
@@ -104,28 +103,34 @@ fn show(key: &Value) {
         "  {:<24} {:<32} {:>10} {:>10} {:>10}  USD per million tokens",
         "model", "leads to", "input", "cached", "output"
     ));
-    for model in list("models") {
-        let price = |name| {
-            let prices = model.get("usd_per_million_tokens");
-            text(prices.and_then(|prices| prices.get(name)))
-        };
-        let place = format!(
-            "{}/{}",
-            text(model.get("provider")),
-            text(model.get("upstream_model"))
-        );
-        print(&format!(
-            "  {:<24} {place:<32} {:>10} {:>10} {:>10}",
-            text(model.get("name")),
-            price("input"),
-            price("cached_input"),
-            price("output"),
-        ));
-    }
+    list("models").for_each(show_model);
     let patterns: Vec<String> = list("patterns")
         .map(|pattern| text(Some(pattern)))
         .collect();
     if !patterns.is_empty() {
         print(&format!("  and what fits {}", patterns.join(", ")));
     }
+}
+
+fn show_model(model: &Value) {
+    let price = |name| {
+        let prices = model.get("usd_per_million_tokens");
+        text(prices.and_then(|prices| prices.get(name)))
+    };
+    let place = format!(
+        "{}/{}",
+        text(model.get("provider")),
+        text(model.get("upstream_model"))
+    );
+    print(&format!(
+        "  {:<24} {place:<32} {:>10} {:>10} {:>10}",
+        text(model.get("name")),
+        price("input"),
+        price("cached_input"),
+        price("output"),
+    ));
+}
+
+fn text(value: Option<&Value>) -> String {
+    value.and_then(Value::as_str).unwrap_or("-").to_owned()
 }

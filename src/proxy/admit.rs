@@ -91,11 +91,6 @@ pub async fn admit(
             param: fault.param,
         })?;
     check_input(asked.policy, &call)?;
-    if let Some(member) = call.substitute {
-        return Err(Rejection::SubstituteDenied {
-            member: member.to_owned(),
-        });
-    }
     let now_ms = clock.now_ms();
     let target = resolve(asked.live, asked.policy, &call.model, now_ms)?;
     let contracts = &asked.live.config.contracts;
@@ -115,15 +110,10 @@ pub async fn admit(
     let earlier = references::check(books, purse, asked, (&call, body), &target).await?;
     tools.patches.extend(earlier.patches);
     let earlier = earlier.tokens;
-    let cap = Cap::of(&asked.policy.budget, &call, &target, purse.needs_cap());
-    let need = Need {
-        input_tokens: tokens::input_bound(&call, body.len()).saturating_add(earlier),
-        output_cap: cap.reserved(),
-        min_output: asked.policy.budget.min_output_tokens,
-        choices: if cap.grows() { 1 } else { call.choices },
-        audio: call.audio,
-        rates: target.rates.as_ref().map(|at| Arc::clone(&at.rates)),
-    };
+    let budget = &asked.policy.budget;
+    let cap = Cap::of(budget, &call, &target, purse.needs_cap());
+    let input = tokens::input_bound(&call, body.len()).saturating_add(earlier);
+    let need = cap.need(budget, &call, &target, input);
     let exact = || {
         let own = tokens::exact_input(&call, body.len(), &target.model);
         own.saturating_add(earlier)
@@ -151,7 +141,13 @@ fn check_input(policy: &Policy, call: &ChatRequest) -> Result<(), Rejection> {
     input::judge(&policy.input, &call.content).map_err(|fault| match fault {
         InputFault::TooLong { chars, limit } => Rejection::InputTooLong { chars, limit },
         InputFault::Unsupported { pattern } => Rejection::InputUnsupported { pattern },
-    })
+    })?;
+    match call.substitute {
+        Some(member) => Err(Rejection::SubstituteDenied {
+            member: member.to_owned(),
+        }),
+        None => Ok(()),
+    }
 }
 
 async fn reserve(
@@ -197,8 +193,19 @@ impl Cap {
         }
     }
 
-    fn grows(&self) -> bool {
-        matches!(self, Self::Growing { .. })
+    fn need(&self, budget: &Budget, call: &ChatRequest, target: &Target, input: u64) -> Need {
+        Need {
+            input_tokens: input,
+            output_cap: self.reserved(),
+            min_output: budget.min_output_tokens,
+            // What grows is counted over all choices together.
+            choices: match self {
+                Self::Whole(_) => call.choices,
+                Self::Growing { .. } => 1,
+            },
+            audio: call.audio,
+            rates: target.rates.as_ref().map(|at| Arc::clone(&at.rates)),
+        }
     }
 
     fn reserved(&self) -> Option<u64> {
@@ -519,19 +526,9 @@ impl Permit {
         let Some(reservation) = self.reservation.take() else {
             return;
         };
-        let tier = tally.service_tier.as_deref();
-        let rates = self.target.rates.as_ref();
-        let free = usage == Usage::default();
-        let cost = rates
-            .filter(|_| !free)
-            .map_or(0, |at| at.rates.cost(&usage, tier).nanos());
-        reservation.settle(
-            Actual {
-                tokens: usage.input + usage.output,
-                cost,
-            },
-            now_ms,
-        );
+        let cost = self.cost(&usage, tally);
+        let tokens = usage.input + usage.output;
+        reservation.settle(Actual { tokens, cost }, now_ms);
         let reported = tally.usage.is_some();
         let zero_beside_text = reported && usage.output == 0 && tally.written > 0;
         let closing = Closing {
@@ -553,6 +550,14 @@ impl Permit {
         };
         let event = Event::RequestSettled(Box::new(closing));
         self.books.record(Some(Arc::clone(&self.request_id)), event);
+    }
+
+    fn cost(&self, usage: &Usage, tally: &Tally) -> u64 {
+        let tier = tally.service_tier.as_deref();
+        match &self.target.rates {
+            Some(at) if *usage != Usage::default() => at.rates.cost(usage, tier).nanos(),
+            _ => 0,
+        }
     }
 
     /// Reported usage as it is; else a count of what went in and came out. An error answer and

@@ -135,13 +135,25 @@ impl Worker {
         body: &mut Incoming,
         peer: SocketAddr,
     ) -> Result<Response<Body>, Rejection> {
-        let proxy = &*self.proxy;
+        let (key, endpoint, policy) = self.admitted_to(live, trail, head, peer)?;
+        self.answer(live, trail, (key, policy), endpoint, head, body)
+            .await
+    }
+
+    /// Who asks, what for, and by which rules.
+    fn admitted_to<'a>(
+        &self,
+        live: &'a Live,
+        trail: &mut Trail,
+        head: &'a http::request::Parts,
+        peer: SocketAddr,
+    ) -> Result<(&'a Arc<Key>, Route<'a>, &'a Policy), Rejection> {
         if head.method == Method::OPTIONS {
             return Err(Rejection::WrongMethod { allow: "GET, POST" });
         }
         let key = auth::authenticate(
             &live.config,
-            &proxy.failures,
+            &self.proxy.failures,
             &head.headers,
             peer.ip(),
             trail.started_ms,
@@ -151,13 +163,40 @@ impl Worker {
         let policy = policy_of(key)?;
         trail.subject.policy = Some(Arc::clone(&policy.label));
         check_endpoint(key, &endpoint, head.uri.query())?;
-        let api = match endpoint {
-            Route::Ask(api) => api,
-            Route::Models => {
-                let (listings, clients) = (&proxy.listings, &self.clients);
-                return Ok(models::list(listings, clients, live, policy, trail.started_ms).await);
+        Ok((key, endpoint, policy))
+    }
+
+    async fn answer(
+        &self,
+        live: &Live,
+        trail: &Trail,
+        (key, policy): (&Arc<Key>, &Policy),
+        endpoint: Route<'_>,
+        head: &http::request::Parts,
+        body: &mut Incoming,
+    ) -> Result<Response<Body>, Rejection> {
+        let proxy = &*self.proxy;
+        let now_ms = trail.started_ms;
+        match endpoint {
+            Route::Ask(api) => {
+                live.check_burst(key)
+                    .map_err(|retry_after| Rejection::Burst { retry_after })?;
+                let most = live.config.server.max_request_body;
+                let body = intake::read(&head.headers, body, most).await?;
+                let asked = Asked {
+                    live,
+                    key,
+                    policy,
+                    request_id: &trail.id,
+                    started_ms: now_ms,
+                    api,
+                };
+                self.ask(&asked, &head.headers, &body).await
             }
-            Route::Model(id) => return models::one(live, policy, id, trail.started_ms),
+            Route::Models => {
+                Ok(models::list(&proxy.listings, &self.clients, live, policy, now_ms).await)
+            }
+            Route::Model(id) => models::one(live, policy, id, now_ms),
             Route::Stored(id) => {
                 let asked = stored::Asked {
                     live,
@@ -167,22 +206,9 @@ impl Worker {
                     decision: &trail.decision,
                     id,
                 };
-                let worker = (proxy, &self.clients);
-                return stored::answer(worker, &asked, head).await;
+                stored::answer((proxy, &self.clients), &asked, head).await
             }
-        };
-        live.check_burst(key)
-            .map_err(|retry_after| Rejection::Burst { retry_after })?;
-        let body = intake::read(&head.headers, body, live.config.server.max_request_body).await?;
-        let asked = Asked {
-            live,
-            key,
-            policy,
-            request_id: &trail.id,
-            started_ms: trail.started_ms,
-            api,
-        };
-        self.ask(&asked, &head.headers, &body).await
+        }
     }
 
     async fn ask(

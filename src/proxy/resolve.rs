@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{listings::Listed, live::Live, rejection::Rejection};
 use crate::{
-    config::{Dialect, Provider},
+    config::{Alias, Dialect, Provider},
     engine::{
         guard::model_access::{Access, judge},
         policy::{ModelRules, Pattern, Policy},
@@ -31,25 +31,9 @@ pub fn resolve(live: &Live, policy: &Policy, name: &str, now_ms: i64) -> Result<
     if name.contains('*') {
         return Err(not_found(name));
     }
-    if let Some(alias) = live
-        .config
-        .aliases
-        .get(name)
-        .filter(|alias| !alias.routes.is_empty())
-    {
-        let denied = alias
-            .routes
-            .iter()
-            .any(|route| judge(&deny_only(&policy.models), &route.model) == Access::Denied);
-        permit(policy, name, denied, true)?;
-        let route = alias.routes.first().ok_or_else(|| not_found(name))?;
-        let model: Arc<str> = (*route.model).into();
-        return Ok(Target {
-            rates: live.rates(&route.provider, &[name, &model], now_ms),
-            provider: Arc::clone(&route.provider),
-            model,
-            max_output: alias.max_output_tokens,
-        });
+    let aliases = &live.config.aliases;
+    if let Some(alias) = aliases.get(name).filter(|one| !one.routes.is_empty()) {
+        return resolve_alias(live, policy, name, alias, now_ms);
     }
     let (provider, model) = place(live, name).ok_or_else(|| not_found(name))?;
     let scripted = provider.dialect == Dialect::Sandbox;
@@ -59,16 +43,34 @@ pub fn resolve(live: &Live, policy: &Policy, name: &str, now_ms: i64) -> Result<
     let rates = live.rates(provider, &[model], now_ms);
     let known = rates.is_some() || live.config.aliases.contains_key(model);
     permit(policy, model, false, known)?;
-    let own = live
-        .config
-        .aliases
-        .get(model)
-        .and_then(|alias| alias.max_output_tokens);
+    let known_as = aliases.get(model);
     Ok(Target {
         provider: Arc::clone(provider),
         model: model.into(),
         rates,
-        max_output: own,
+        max_output: known_as.and_then(|alias| alias.max_output_tokens),
+    })
+}
+
+fn resolve_alias(
+    live: &Live,
+    policy: &Policy,
+    name: &str,
+    alias: &Alias,
+    now_ms: i64,
+) -> Result<Target, Rejection> {
+    let denied = alias
+        .routes
+        .iter()
+        .any(|route| judge(&deny_only(&policy.models), &route.model) == Access::Denied);
+    permit(policy, name, denied, true)?;
+    let route = alias.routes.first().ok_or_else(|| not_found(name))?;
+    let model: Arc<str> = (*route.model).into();
+    Ok(Target {
+        rates: live.rates(&route.provider, &[name, &model], now_ms),
+        provider: Arc::clone(&route.provider),
+        model,
+        max_output: alias.max_output_tokens,
     })
 }
 

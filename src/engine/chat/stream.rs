@@ -304,12 +304,10 @@ impl ChatStream {
     fn judge(&mut self, bytes: &[u8], event: &Event, text: &[u8], chunk: &Chunk<'_>) -> Fate {
         self.tally.add(chunk);
         if let Some(error) = chunk.error() {
-            let mut error = shaped(error.get());
-            if self
-                .withheld
-                .is_told_in(error["message"].as_str().unwrap_or_default())
-            {
-                error["message"] = "The provider answered with an error.".into();
+            let error = shaped(error.get());
+            let message = error.get("message").and_then(Value::as_str);
+            if self.withheld.is_told_in(message.unwrap_or_default()) {
+                return Fate::Fail(shaped("{}"));
             }
             return Fate::Fail(error);
         }

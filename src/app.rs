@@ -30,7 +30,7 @@ use crate::{
 
 /// The file is looked at this often.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
-/// Addresses that failed a key are forgotten this often.
+/// Addresses that failed a key are forgotten this often, and what they tried is summed up. Turns.
 const FORGET_EVERY: u32 = 60;
 
 /// A serving process.
@@ -93,6 +93,7 @@ impl App {
             books,
             clock,
             failures,
+            listings: Default::default(),
             before_release,
         });
         let sockets = server::bind(server.listen, server.workers)
@@ -141,11 +142,12 @@ impl App {
             threads.into_iter().for_each(|thread| drop(thread.join()));
         });
         let _ = joined.await;
+        self.proxy.record_summaries();
         self.proxy.books.close().await;
     }
 }
 
-fn price_book(config: &Config) -> anyhow::Result<PriceBook> {
+pub(crate) fn price_book(config: &Config) -> anyhow::Result<PriceBook> {
     let Some(file) = &config.price_table else {
         return Ok(PriceBook::Bundled);
     };
@@ -227,6 +229,7 @@ async fn housekeeping(reloads: Arc<Reloads>) {
         reloads.look(false);
         if turn % FORGET_EVERY == 0 {
             reloads.proxy.failures.forget_quiet();
+            reloads.proxy.record_summaries();
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use super::{Shared, account::Account};
 use crate::{
     engine::record::Record,
-    store::{Batch, GrantReply, GrantRequest, Store, StoreError},
+    store::{Batch, GrantReply, GrantRequest, Owned, Owner, Store, StoreError},
 };
 
 /// Records and settlements are on disk at most this much later.
@@ -35,6 +35,13 @@ pub enum Message {
         needed: u64,
         reply: Option<oneshot::Sender<()>>,
     },
+    /// Whose an answer and its items are.
+    Own(Vec<Owned>),
+    /// Tells whose these are, as of everything before this.
+    Owners {
+        ids: Vec<String>,
+        reply: oneshot::Sender<Vec<Option<Owner>>>,
+    },
     /// Answer when everything before this is on disk.
     Flush(oneshot::Sender<()>),
     /// Give everything back and end.
@@ -46,10 +53,15 @@ struct Pending {
     records: Vec<Record>,
     changed: HashMap<Arc<str>, Arc<Account>>,
     asks: HashMap<Arc<str>, (Arc<Account>, u64)>,
+    owned: Vec<Owned>,
+    questions: Vec<Question>,
     waiting: Vec<oneshot::Sender<()>>,
     urgent: bool,
     closing: bool,
 }
+
+/// Ids whose owners somebody waits for.
+type Question = (Vec<String>, oneshot::Sender<Vec<Option<Owner>>>);
 
 pub async fn run(
     mut store: Box<dyn Store>,
@@ -86,6 +98,7 @@ pub async fn run(
         }
         let closing = pending.closing;
         let waiting = std::mem::take(&mut pending.waiting);
+        let questions = std::mem::take(&mut pending.questions);
         let written = commit(&mut *store, &shared, pending, &mut active).await;
         if closing || !written {
             if written {
@@ -97,6 +110,19 @@ pub async fn run(
             return;
         }
         tell(waiting);
+        answer(&mut *store, questions).await;
+    }
+}
+
+/// Who gets no answer takes the store for down.
+async fn answer(store: &mut dyn Store, questions: Vec<Question>) {
+    for (ids, reply) in questions {
+        match store.owners(&ids).await {
+            Ok(owners) => {
+                let _ = reply.send(owners);
+            }
+            Err(error) => tracing::warn!(%error, "whose an answer is could not be read"),
+        }
     }
 }
 
@@ -149,6 +175,11 @@ impl Pending {
                 entry.1 = entry.1.saturating_add(needed);
                 self.changed.insert(Arc::clone(&account.id), account);
             }
+            Message::Own(owned) => self.owned.extend(owned),
+            Message::Owners { ids, reply } => {
+                self.urgent = true;
+                self.questions.push((ids, reply));
+            }
             Message::Flush(done) => {
                 self.urgent = true;
                 self.waiting.push(done);
@@ -165,6 +196,8 @@ impl Pending {
         self.records.is_empty()
             && self.changed.is_empty()
             && self.asks.is_empty()
+            && self.owned.is_empty()
+            && self.questions.is_empty()
             && self.waiting.is_empty()
     }
 }
@@ -180,6 +213,7 @@ async fn commit(
     let recorded = pending.records.len();
     let mut batch = Batch {
         records: pending.records,
+        owned: pending.owned,
         now_ms,
         ..Batch::default()
     };

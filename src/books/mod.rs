@@ -5,6 +5,7 @@ mod account;
 mod growth;
 mod keeper;
 mod need;
+mod owners;
 mod purse;
 mod reservation;
 #[cfg(test)]

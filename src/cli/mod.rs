@@ -4,6 +4,8 @@ mod check;
 mod health;
 mod keys;
 mod ledger;
+mod migrate;
+mod models;
 mod serve;
 mod spend;
 
@@ -47,6 +49,13 @@ enum Command {
     /// Client keys
     #[command(subcommand)]
     Keys(KeysCommand),
+    /// Which models each key may use, where they lead and what they cost
+    #[command(after_help = "Example:\n  tallygate models --json")]
+    Models {
+        /// For machines
+        #[arg(long)]
+        json: bool,
+    },
     /// What each key has used and has left
     #[command(after_help = "Example:\n  tallygate spend --json")]
     Spend {
@@ -57,6 +66,9 @@ enum Command {
     /// What happened
     #[command(subcommand)]
     Ledger(LedgerCommand),
+    /// Bring the database to this version's form, as `serve` does at its start
+    #[command(after_help = "Example:\n  tallygate migrate --config config/tallygate.toml")]
+    Migrate,
     /// Ask a serving Tallygate whether it is ready
     #[command(after_help = "Example:\n  tallygate health")]
     Health,
@@ -109,6 +121,8 @@ pub fn run() -> ExitCode {
             tenant,
             policy,
         }) => keys::new(&name, &tenant, &policy),
+        Command::Models { json } => models::models(file, json),
+        Command::Migrate => migrate::migrate(file),
         Command::Spend { json } => spend::spend(file, json),
         Command::Ledger(LedgerCommand::Tail {
             lines,

@@ -38,7 +38,12 @@ fn main(root: &mut Table<'_>) -> Option<Config> {
     let aliases = models(root, &providers);
     let contracts = tools::contracts(root);
     let directory = root.or("policies_dir", "policies", text);
-    let policies = Policies::read(&root.place_of("policies_dir"), directory, &providers);
+    let policies = Policies::read(
+        &root.place_of("policies_dir"),
+        directory,
+        &providers,
+        &contracts,
+    );
     let listen = server.as_ref().map(|server| server.listen);
     let keys = keys::keys(root, &policies, listen);
     let tenant_budgets = keys::tenant_budgets(root, &keys);

@@ -13,7 +13,9 @@ use super::{
     tools, unenforced,
     values::{needle, one_of, pattern, policy_id, positive},
 };
-use crate::engine::policy::{Binding, InputRules, ModelRules, Pattern, Policy, RateLimits, Status};
+use crate::engine::policy::{
+    Binding, Contracts, InputRules, ModelRules, Pattern, Policy, RateLimits, Status,
+};
 
 /// All policy versions there are.
 pub(super) struct Policies {
@@ -24,7 +26,12 @@ pub(super) struct Policies {
 
 impl Policies {
     /// Reads every `*.toml` of the directory that is named at `place`, in the order of the names.
-    pub fn read(place: &Place<'_>, directory: &str, providers: &Providers<'_>) -> Self {
+    pub fn read(
+        place: &Place<'_>,
+        directory: &str,
+        providers: &Providers<'_>,
+        contracts: &Contracts,
+    ) -> Self {
         let loading = place.document().loading;
         let directory = place.document().beside(Path::new(directory));
         loading.source(&directory);
@@ -39,7 +46,7 @@ impl Policies {
         for file in files {
             let read = Document::open(loading, &file).and_then(|document| {
                 document
-                    .read(|table| policy(table, &policies, providers))
+                    .read(|table| policy(table, &policies, providers, contracts))
                     .flatten()
             });
             match read {
@@ -129,7 +136,12 @@ fn toml_files(directory: &Path) -> std::io::Result<Vec<std::path::PathBuf>> {
     Ok(files)
 }
 
-fn policy(table: &mut Table<'_>, others: &Policies, providers: &Providers<'_>) -> Option<Policy> {
+fn policy(
+    table: &mut Table<'_>,
+    others: &Policies,
+    providers: &Providers<'_>,
+    contracts: &Contracts,
+) -> Option<Policy> {
     table.refuse_idle(unenforced::IN_POLICY_FILES);
     let id = table.required("id", policy_id);
     let version = table.required("version", version);
@@ -138,7 +150,7 @@ fn policy(table: &mut Table<'_>, others: &Policies, providers: &Providers<'_>) -
     let limits = table.section("limits", rate_limits);
     let budget = table.section("budget", budget::of_policy);
     let input = table.section("input", input_rules);
-    let tools = table.section("tools", tools::rules);
+    let tools = table.section("tools", |table| tools::rules(table, contracts));
     let (id, version) = (id?, version?);
     if others
         .all

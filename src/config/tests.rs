@@ -4,6 +4,7 @@ mod keys;
 mod members;
 mod policies;
 mod shipped;
+mod tools;
 mod whole;
 
 use std::fs;

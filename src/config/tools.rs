@@ -7,13 +7,15 @@ use toml::de::DeValue;
 use super::{
     loading::cannot_read,
     reader::Table,
-    suspects, unenforced,
+    suspects,
+    text::suggestion,
+    unenforced,
     values::{flag, kind, one_of, text},
 };
 use crate::engine::{
     chain::{
-        ArgumentRule, Bound, Decimal, HostPattern, Json, NEVER_OBSERVED, OBSERVABLE, Pointer,
-        Scalar, Schema, WholePattern, is_plain_path, is_tool_name,
+        ArgumentRule, Bound, Conditions, Decimal, HostPattern, Json, NEVER_OBSERVED, OBSERVABLE,
+        Pointer, Scalar, Schema, WholePattern, is_plain_path, is_tool_name,
     },
     policy::{Batch, Contract, Contracts, Effect, OnBlock, OnOffer, Pattern, ToolRules},
 };
@@ -81,13 +83,27 @@ fn schema(table: &mut Table<'_>) -> Option<(Json, Schema)> {
 
 /// `None` is a told mistake.
 fn argument_rule(table: &mut Table<'_>) -> Option<ArgumentRule> {
-    let nothing = "an empty list would allow nothing; remove it, or deny the tool";
     let modes = [("block", false), ("observe", true)];
     let at = table.required("at", pointer);
-    let rule = ArgumentRule {
+    let required = table.or("required", true, flag);
+    let observe = table.or("mode", false, one_of(&modes));
+    let must = conditions(table);
+    if !required && !CONDITIONS.iter().any(|member| table.has(member)) {
+        let known = CONDITIONS.join(", ");
+        let place = table.place();
+        place.mistake(format!("asks for nothing; known: {known}"));
+    }
+    Some(ArgumentRule {
         at: at?,
-        required: table.or("required", true, flag),
-        observe: table.or("mode", false, one_of(&modes)),
+        required,
+        observe,
+        must,
+    })
+}
+
+fn conditions(table: &mut Table<'_>) -> Conditions {
+    let nothing = "an empty list would allow nothing; remove it, or deny the tool";
+    let must = Conditions {
         min: table.optional("min", bound),
         max: table.optional("max", bound),
         allow: table.filled_list("allow", nothing, scalar),
@@ -96,36 +112,21 @@ fn argument_rule(table: &mut Table<'_>) -> Option<ArgumentRule> {
         path_prefixes: table.filled_list("path_prefixes", nothing, path_prefix),
         hosts: table.filled_list("hosts", nothing, host),
     };
-    if let (Some(min), Some(max)) = (&rule.min, &rule.max)
+    if let (Some(min), Some(max)) = (&must.min, &must.max)
         && min.number > max.number
     {
         table.place_of("min").mistake("is more than max");
     }
-    let asks = [
-        "min",
-        "max",
-        "allow",
-        "deny",
-        "pattern",
-        "path_prefixes",
-        "hosts",
-    ];
-    if !rule.required && !asks.iter().any(|member| table.has(member)) {
-        let known = asks.join(", ");
-        table
-            .place()
-            .mistake(format!("asks for nothing; known: {known}"));
-    }
-    Some(rule)
+    must
 }
 
 /// What a policy's `[tools]` says.
-pub(super) fn rules(table: &mut Table<'_>) -> ToolRules {
+pub(super) fn rules(table: &mut Table<'_>, contracts: &Contracts) -> ToolRules {
     table.refuse_idle(unenforced::IN_TOOL_RULES);
     let on_offer = [("refuse", OnOffer::Refuse), ("strip", OnOffer::Strip)];
     let on_block = [("replace", OnBlock::Replace), ("error", OnBlock::Error)];
     let batch = [("all", Batch::All), ("each", Batch::Each)];
-    ToolRules {
+    let rules = ToolRules {
         allow: table.list("allow", entry),
         deny: table.list("deny", entry).unwrap_or_default(),
         require_contract: table.or("require_contract", false, flag),
@@ -133,7 +134,34 @@ pub(super) fn rules(table: &mut Table<'_>) -> ToolRules {
         on_offer: table.or("on_offer", OnOffer::default(), one_of(&on_offer)),
         on_block: table.or("on_block", OnBlock::default(), one_of(&on_block)),
         batch: table.or("batch", Batch::default(), one_of(&batch)),
+    };
+    for (list, entries) in [
+        ("allow", rules.allow.as_deref()),
+        ("deny", Some(&*rules.deny)),
+    ] {
+        for entry in entries.into_iter().flatten() {
+            if let Some(warning) = idle_scope(entry, contracts) {
+                table.place_of(list).warning(warning);
+            }
+        }
     }
+    rules
+}
+
+/// What to tell of an entry that looks like a scope and is none: it may be misspelt.
+fn idle_scope(entry: &Pattern, contracts: &Contracts) -> Option<String> {
+    let Pattern::Exact(name) = entry else {
+        return None;
+    };
+    let hosted = name.starts_with("type:") || name.starts_with("mcp:");
+    let idle = name.contains(':') && !hosted && contracts.find(name).is_none();
+    let mut scopes: Vec<&str> = contracts.scopes().collect();
+    scopes.sort_unstable();
+    scopes.dedup();
+    (idle && !scopes.contains(&&**name)).then(|| {
+        let suggestion = suggestion(name, scopes);
+        format!("{name:?} is the scope of no [tools.…] contract{suggestion}")
+    })
 }
 
 /// The code of a layer that may judge without blocking.
@@ -228,3 +256,13 @@ fn host(value: &DeValue<'_>) -> Result<HostPattern, String> {
         format!("{text:?} is no host such as \"api.example.com\", \"*.example.com\" or \"example.com:8443\"")
     })
 }
+
+const CONDITIONS: &[&str] = &[
+    "min",
+    "max",
+    "allow",
+    "deny",
+    "pattern",
+    "path_prefixes",
+    "hosts",
+];

@@ -158,6 +158,9 @@ pub struct Refused {
     /// The limit that said no, if one did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
+    /// Where it came from, when no key tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<IpAddr>,
     pub duration_ms: i64,
 }
 

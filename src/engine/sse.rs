@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use bytes::{Bytes, BytesMut};
+
 /// An event's lines, taken apart. Ranges are into the bytes given to `next_event`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Event {
@@ -70,6 +72,45 @@ impl Event {
     }
 }
 
+/// The beginning of an event whose end has not come.
+#[derive(Debug, Default)]
+pub struct Unfinished(BytesMut);
+
+impl Unfinished {
+    /// `piece` with what came before it; `None` while no event can have ended. A large event that
+    /// comes in small pieces is looked at once, not once for each piece.
+    pub fn join(&mut self, piece: Bytes) -> Option<Bytes> {
+        let Some(&last) = self.0.last() else {
+            return Some(piece);
+        };
+        let ended = may_end(last, &piece);
+        self.0.extend_from_slice(&piece);
+        ended.then(|| self.0.split().freeze())
+    }
+
+    pub fn keep(&mut self, rest: &[u8]) {
+        self.0.extend_from_slice(rest);
+    }
+
+    pub fn size(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// Whether a line of `piece`, which comes behind `before`, may be blank.
+fn may_end(before: u8, piece: &[u8]) -> bool {
+    let is_end = |byte: u8| byte == b'\n' || byte == b'\r';
+    let mut ends = memchr::memchr2_iter(b'\n', b'\r', piece);
+    ends.any(|at| {
+        let previous = match at.checked_sub(1) {
+            Some(at) => piece.get(at).copied().unwrap_or_default(),
+            None => before,
+        };
+        let crlf = previous == b'\r' && piece.get(at) == Some(&b'\n');
+        is_end(previous) && !crlf
+    })
+}
+
 /// A line without its ending, and where the next one begins.
 fn next_line(bytes: &[u8], at: usize) -> Option<(Range<usize>, usize)> {
     let end = at + memchr::memchr2(b'\n', b'\r', bytes.get(at..)?)?;
@@ -112,6 +153,44 @@ mod tests {
     #[test]
     fn data_without_its_blank_line_is_never_given_out() {
         assert_eq!(datas(b"data: a\n"), Vec::<Vec<u8>>::new());
+    }
+
+    #[test]
+    fn an_event_ends_in_whatever_pieces_it_comes() {
+        for text in [
+            "data: a\n\ndata: b\n\n",
+            "data: a\r\n\r\ndata: b\r\n\r\n",
+            "data: a\r\rdata: b\r\r",
+            "data: a\ndata: b\n\r\n:c\r\n\n",
+        ] {
+            let whole = events(text.as_bytes());
+            for size in 1..text.len() {
+                let (mut unfinished, mut found) = (Unfinished::default(), Vec::new());
+                for piece in text.as_bytes().chunks(size) {
+                    let Some(bytes) = unfinished.join(Bytes::copy_from_slice(piece)) else {
+                        continue;
+                    };
+                    let mut at = 0;
+                    while let Some(event) = next_event(&bytes, at) {
+                        at = event.bytes.end;
+                        found.push(event.data(&bytes).into_owned());
+                    }
+                    unfinished.keep(&bytes[at..]);
+                }
+                found.retain(|data| !data.is_empty());
+                assert_eq!(found, whole, "{text:?} in pieces of {size}");
+            }
+        }
+    }
+
+    fn events(bytes: &[u8]) -> Vec<Vec<u8>> {
+        let (mut at, mut found) = (0, Vec::new());
+        while let Some(event) = next_event(bytes, at) {
+            at = event.bytes.end;
+            found.push(event.data(bytes).into_owned());
+        }
+        found.retain(|data| !data.is_empty());
+        found
     }
 
     proptest! {

@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     live::Live,
+    references,
     rejection::{Rejection, Source, Told},
     resolve::{Target, resolve},
 };
@@ -19,7 +20,7 @@ use crate::{
     clock::Clock,
     config::{ApiKey, CapMember, Provider},
     engine::{
-        call::{ChatRequest, Edits},
+        call::{Api, ChatRequest, Edits},
         chain::{CallGuard, Delivery, Offered},
         chat::{CallRules, Judged, Tally},
         guard::{
@@ -29,8 +30,10 @@ use crate::{
         policy::{Batch, Budget, Enforcement, Key, OnBlock, Policy},
         pricing::{Usage, UsageReading},
         record::{Closing, Event, JudgedCall, OfferNotes, Opening, Outcome, Refused, Subject},
+        responses::OwnIds,
         tokens,
     },
+    store::{Owned, Owner},
 };
 
 /// The cap of an answer when a limit needs one and neither client nor policy names any. Tokens.
@@ -42,9 +45,11 @@ pub struct Permit {
     books: Books,
     clock: Clock,
     request_id: Arc<str>,
+    key: Arc<str>,
     reply_seed: u128,
     subject: Subject,
     target: Target,
+    api: Api,
     body: Bytes,
     stream: bool,
     hide_usage: bool,
@@ -67,6 +72,7 @@ pub struct Asked<'a> {
     pub policy: &'a Policy,
     pub request_id: &'a Arc<str>,
     pub started_ms: i64,
+    pub api: Api,
 }
 
 /// Evaluates the request guards in order, reserves, and records the start.
@@ -79,10 +85,11 @@ pub async fn admit(
     asked: &Asked<'_>,
     body: &Bytes,
 ) -> Result<Permit, Rejection> {
-    let call = ChatRequest::read(body).map_err(|fault| Rejection::InvalidRequest {
-        message: fault.message,
-        param: fault.param,
-    })?;
+    let call =
+        ChatRequest::read_as(asked.api, body).map_err(|fault| Rejection::InvalidRequest {
+            message: fault.message,
+            param: fault.param,
+        })?;
     check_input(asked.policy, &call)?;
     if let Some(member) = call.substitute {
         return Err(Rejection::SubstituteDenied {
@@ -105,16 +112,20 @@ pub async fn admit(
     if target.rates.is_none() && purse.counts_cost() {
         return Err(Rejection::PriceUnknown { model: call.model });
     }
+    let earlier = references::check(books, purse, asked, &call, &target).await?;
     let cap = Cap::of(&asked.policy.budget, &call, &target, purse.needs_cap());
     let need = Need {
-        input_tokens: tokens::input_bound(&call, body.len()),
+        input_tokens: tokens::input_bound(&call, body.len()).saturating_add(earlier),
         output_cap: cap.reserved(),
         min_output: asked.policy.budget.min_output_tokens,
         choices: if cap.grows() { 1 } else { call.choices },
         audio: call.audio,
         rates: target.rates.as_ref().map(|at| Arc::clone(&at.rates)),
     };
-    let exact = || tokens::exact_input(&call, body.len(), &target.model);
+    let exact = || {
+        let own = tokens::exact_input(&call, body.len(), &target.model);
+        own.saturating_add(earlier)
+    };
     let mut reservation = reserve(books, purse, need, exact, now_ms).await?;
     let granted = Granted {
         cap: cap.settle(&mut reservation),
@@ -251,7 +262,7 @@ fn permit(
         cap,
     } = granted;
     let input_bound = reservation.input_tokens();
-    let ask_usage = call.stream && target.provider.stream_usage;
+    let ask_usage = call.stream && call.api == Api::Chat && target.provider.stream_usage;
     let insert_usage = ask_usage && call.include_usage != Some(true);
     let edits = Edits {
         model: (*target.model != *call.model).then_some(&*target.model),
@@ -265,8 +276,10 @@ fn permit(
         books: books.clone(),
         clock: clock.clone(),
         request_id: Arc::clone(asked.request_id),
+        key: Arc::clone(&asked.key.name),
         reply_seed: seed(asked.request_id),
         subject: subject(asked, call),
+        api: call.api,
         body: sent,
         stream: call.stream,
         hide_usage: insert_usage,
@@ -304,6 +317,7 @@ fn delivery(policy: &Policy, call: &ChatRequest) -> Delivery {
 /// The member in which the cap goes upstream; `None` if it stands there already.
 fn cap_edit<'a>(call: &ChatRequest, provider: &Provider, cap: u64) -> Option<(&'a str, u64)> {
     let member = match (provider.cap_member, call.cap) {
+        _ if call.api == Api::Responses => "max_output_tokens",
         (CapMember::MaxTokens, _) => "max_tokens",
         (CapMember::AsClient, Some((member, _))) if member != "max_output_tokens" => member,
         _ => "max_completion_tokens",
@@ -331,6 +345,10 @@ impl Permit {
         &self.target.provider
     }
 
+    pub fn api(&self) -> Api {
+        self.api
+    }
+
     pub fn body(&self) -> &Bytes {
         &self.body
     }
@@ -338,6 +356,11 @@ impl Permit {
     /// Makes the ids of an answer of our own.
     pub fn reply_seed(&self) -> u128 {
         self.reply_seed
+    }
+
+    /// Whether the client asked for a stream.
+    pub fn is_stream(&self) -> bool {
+        self.stream
     }
 
     /// How the calls of this request's answer are judged and told.
@@ -354,6 +377,26 @@ impl Permit {
     pub fn decision(&self) -> String {
         let fresh = self.request_id.trim_start_matches("req_");
         format!("dec_{fresh}")
+    }
+
+    /// Notes whose an answer is that the provider keeps, before the client has its end.
+    pub fn own(&self, own: OwnIds, tally: &Tally) {
+        let usage = tally.usage.map(|read| read.usage);
+        let total = usage.map(|usage| usage.input.saturating_add(usage.output));
+        let owner = |tokens| Owner {
+            key: Arc::clone(&self.key),
+            provider: Arc::clone(&self.target.provider.name),
+            tokens,
+        };
+        let response = own.response.map(|id| Owned {
+            id,
+            owner: owner(total),
+        });
+        let items = own.items.into_iter().map(|id| Owned {
+            id,
+            owner: owner(usage.map(|usage| usage.output)),
+        });
+        self.books.own(response.into_iter().chain(items).collect());
     }
 
     /// Writes down what became of a call: its names, codes and digest, never its arguments.
@@ -416,6 +459,7 @@ impl Permit {
             code: told.code,
             status: told.status.as_u16(),
             rule: rejection.rule(),
+            source: None,
             duration_ms: self.clock.now_ms() - self.started_ms,
         };
         let event = Event::RequestRefused(Box::new(refused));

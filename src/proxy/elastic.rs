@@ -10,13 +10,10 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use memchr::memmem;
 
-use super::admit::Permit;
+use super::{admit::Permit, answer::StreamedAnswer};
 use crate::{
     books::Refusal,
-    engine::{
-        chat::{ChatStream, Tally},
-        tokens,
-    },
+    engine::{chat::Tally, tokens},
 };
 
 #[derive(Default)]
@@ -51,7 +48,7 @@ impl Elastic {
         &mut self,
         cx: &mut Context<'_>,
         permit: &mut Permit,
-        chat: &mut ChatStream,
+        chat: &mut StreamedAnswer,
         ready: &mut Vec<Bytes>,
     ) -> Poll<Result<(), Refusal>> {
         while self.holds() {

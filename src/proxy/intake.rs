@@ -20,6 +20,9 @@ const STALL: Duration = Duration::from_secs(60);
 const DISCARD: Duration = Duration::from_secs(30);
 /// More codings on top of each other than this are a trick, not a client.
 const MOST_CODINGS: usize = 3;
+/// A window of 8 MiB, the most that RFC 9659 asks HTTP to take: a larger one would be memory that
+/// a few bytes claim.
+const ZSTD_WINDOW_LOG: u32 = 23;
 
 /// The decoded body, at most `limit` bytes long before and after decoding.
 ///
@@ -119,11 +122,17 @@ fn decode(coding: &str, body: &[u8], limit: u64) -> Result<Bytes, Rejection> {
     match coding {
         "gzip" | "x-gzip" => drain(flate2::read::MultiGzDecoder::new(body), coding, limit),
         // HTTP's "deflate" is zlib; some clients send raw deflate under the same name.
-        "deflate" => drain(flate2::read::ZlibDecoder::new(body), coding, limit)
-            .or_else(|_| drain(flate2::read::DeflateDecoder::new(body), coding, limit)),
+        "deflate" => match drain(flate2::read::ZlibDecoder::new(body), coding, limit) {
+            Err(Rejection::InvalidRequest { .. }) => {
+                drain(flate2::read::DeflateDecoder::new(body), coding, limit)
+            }
+            decoded => decoded,
+        },
         "br" => drain(brotli::Decompressor::new(body, 4096), coding, limit),
         "zstd" => {
-            let decoder = zstd::Decoder::with_buffer(body).map_err(|_| unreadable(coding))?;
+            let mut decoder = zstd::Decoder::with_buffer(body).map_err(|_| unreadable(coding))?;
+            let bounded = decoder.window_log_max(ZSTD_WINDOW_LOG);
+            bounded.map_err(|_| unreadable(coding))?;
             drain(decoder, coding, limit)
         }
         other => Err(unreadable(other)),

@@ -49,6 +49,15 @@ impl Live {
             .values()
             .map(|key| (Arc::clone(&key.name), purse(&config, key, books)))
             .collect();
+        Self {
+            purses,
+            bursts: bursts(&config),
+            ..Self::to_read(config, prices)
+        }
+    }
+
+    /// To look models and prices up, without any account.
+    pub fn to_read(config: Config, prices: Arc<PriceBook>) -> Self {
         let own_prices = config
             .aliases
             .iter()
@@ -56,14 +65,13 @@ impl Live {
                 Some((name.clone(), Arc::new(RatesAt::fixed(alias.price?.into()))))
             })
             .collect();
-        let bursts = bursts(&config);
         Self {
             config,
             prices,
             own_prices,
-            purses,
+            purses: HashMap::new(),
             rates: DashMap::new(),
-            bursts,
+            bursts: HashMap::new(),
         }
     }
 

@@ -1,18 +1,25 @@
 //! The data plane: the life of a client's request, from its key to its settled answer.
 
 mod admit;
+mod answer;
 mod auth;
 mod cors;
 mod elastic;
 mod intake;
+mod listings;
 mod live;
 mod models;
+mod references;
 mod rejection;
 mod relay;
 mod resolve;
+mod stored;
 mod upstream;
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
@@ -21,16 +28,22 @@ use hyper::{Request, body::Incoming};
 use self::{
     admit::Asked,
     auth::Failures,
-    rejection::{Rejection, Source},
+    listings::Listings,
+    rejection::{Rejection, Source, Told},
     relay::Body,
     upstream::Clients,
 };
-pub use self::{live::Live, relay::Body as ResponseBody};
+pub use self::{
+    live::Live,
+    relay::Body as ResponseBody,
+    resolve::{Target, usable},
+};
 use crate::{
     books::{Books, Purse, RateView},
     clock::Clock,
     engine::{
         budget::Unit,
+        call::Api,
         policy::{Binding, Endpoint, Key, Policy},
         record::{Event, Refused, Subject},
     },
@@ -46,6 +59,7 @@ pub struct Proxy {
     pub books: Books,
     pub clock: Clock,
     pub failures: Failures,
+    pub listings: Listings,
     /// Records on disk before a client sees a byte.
     pub before_release: bool,
 }
@@ -59,10 +73,20 @@ pub struct Worker {
 /// What is known of a request for its record, filled in as it goes on.
 struct Trail {
     id: Arc<str>,
+    peer: IpAddr,
     decision: String,
     started_ms: i64,
     subject: Subject,
     purse: Option<Arc<Purse>>,
+}
+
+impl Proxy {
+    /// Records the refusals that were only counted so far.
+    pub fn record_summaries(&self) {
+        for summary in self.failures.summaries() {
+            self.books.record(None, Event::RefusalsSummed(summary));
+        }
+    }
 }
 
 impl Worker {
@@ -84,7 +108,7 @@ impl Worker {
             *response.headers_mut() = cors::preflight(origin.clone(), request.headers());
             return response;
         }
-        let mut trail = Trail::new(&self.proxy.clock);
+        let mut trail = Trail::new(&self.proxy.clock, peer.ip());
         let (head, mut body) = request.into_parts();
         let served = self.serve(&live, &mut trail, &head, &mut body, peer).await;
         let mut response = match served {
@@ -127,38 +151,48 @@ impl Worker {
         let policy = policy_of(key)?;
         trail.subject.policy = Some(Arc::clone(&policy.label));
         check_endpoint(key, &endpoint, head.uri.query())?;
-        let id = match endpoint {
-            Route::Chat => None,
-            Route::Models => return Ok(models::list(live, policy, trail.started_ms)),
-            Route::Model(id) => Some(id),
+        let api = match endpoint {
+            Route::Ask(api) => api,
+            Route::Models => {
+                let (listings, clients) = (&proxy.listings, &self.clients);
+                return Ok(models::list(listings, clients, live, policy, trail.started_ms).await);
+            }
+            Route::Model(id) => return models::one(live, policy, id, trail.started_ms),
+            Route::Stored(id) => {
+                let asked = stored::Asked {
+                    live,
+                    key,
+                    policy,
+                    request_id: &trail.id,
+                    decision: &trail.decision,
+                    id,
+                };
+                let worker = (proxy, &self.clients);
+                return stored::answer(worker, &asked, head).await;
+            }
         };
-        if let Some(id) = id {
-            return models::one(live, policy, id, trail.started_ms);
-        }
         live.check_burst(key)
             .map_err(|retry_after| Rejection::Burst { retry_after })?;
         let body = intake::read(&head.headers, body, live.config.server.max_request_body).await?;
-        self.chat(live, trail, (key, policy), &head.headers, &body)
-            .await
-    }
-
-    async fn chat(
-        &self,
-        live: &Live,
-        trail: &mut Trail,
-        (key, policy): (&Key, &Policy),
-        headers: &HeaderMap,
-        body: &bytes::Bytes,
-    ) -> Result<Response<Body>, Rejection> {
-        let proxy = &*self.proxy;
         let asked = Asked {
             live,
             key,
             policy,
             request_id: &trail.id,
             started_ms: trail.started_ms,
+            api,
         };
-        let mut permit = admit::admit(&proxy.books, &proxy.clock, &asked, body).await?;
+        self.ask(&asked, &head.headers, &body).await
+    }
+
+    async fn ask(
+        &self,
+        asked: &Asked<'_>,
+        headers: &HeaderMap,
+        body: &bytes::Bytes,
+    ) -> Result<Response<Body>, Rejection> {
+        let proxy = &*self.proxy;
+        let mut permit = admit::admit(&proxy.books, &proxy.clock, asked, body).await?;
         if proxy.before_release {
             let flushed = proxy.books.flushed().await;
             if let Err(refusal) = flushed {
@@ -186,26 +220,24 @@ impl Worker {
         Ok(response)
     }
 
-    fn reject(&self, trail: &Trail, rejection: &Rejection) -> Response<Body> {
-        let policy = trail.subject.policy.as_deref();
-        let told = rejection.tell(Source {
-            decision: &trail.decision,
-            policy,
-        });
-        // What became of an answer stands in the record of its settlement.
-        if !matches!(
-            rejection,
-            Rejection::Upstream(_) | Rejection::CallsBlocked { .. }
-        ) {
-            let refused = Refused {
-                subject: trail.subject.clone(),
-                code: told.code,
-                status: told.status.as_u16(),
-                rule: rejection.rule(),
-                duration_ms: self.proxy.clock.now_ms() - trail.started_ms,
-            };
-            let event = Event::RequestRefused(Box::new(refused));
-            self.proxy.books.record(Some(Arc::clone(&trail.id)), event);
+    fn record_refusal(&self, trail: &Trail, rejection: &Rejection, told: &Told) {
+        match rejection {
+            // What became of an answer stands in the record of its settlement.
+            Rejection::Upstream(_) | Rejection::CallsBlocked { .. } => {}
+            Rejection::KeyGuessing { .. } => return self.proxy.failures.sum(trail.peer),
+            _ => {
+                let unknown = matches!(rejection, Rejection::InvalidKey(_));
+                let refused = Refused {
+                    subject: trail.subject.clone(),
+                    code: told.code,
+                    status: told.status.as_u16(),
+                    rule: rejection.rule(),
+                    source: unknown.then(|| auth::source(trail.peer)),
+                    duration_ms: self.proxy.clock.now_ms() - trail.started_ms,
+                };
+                let event = Event::RequestRefused(Box::new(refused));
+                self.proxy.books.record(Some(Arc::clone(&trail.id)), event);
+            }
         }
         tracing::info!(
             request_id = &*trail.id,
@@ -213,6 +245,15 @@ impl Worker {
             status = told.status.as_u16(),
             "refused"
         );
+    }
+
+    fn reject(&self, trail: &Trail, rejection: &Rejection) -> Response<Body> {
+        let policy = trail.subject.policy.as_deref();
+        let told = rejection.tell(Source {
+            decision: &trail.decision,
+            policy,
+        });
+        self.record_refusal(trail, rejection, &told);
         let mut response = Response::new(Body::whole(told.body));
         *response.status_mut() = told.status;
         *response.headers_mut() = told.headers;
@@ -223,10 +264,11 @@ impl Worker {
 }
 
 impl Trail {
-    fn new(clock: &Clock) -> Self {
+    fn new(clock: &Clock, peer: IpAddr) -> Self {
         let fresh = clock.fresh_id();
         Self {
             id: format!("req_{fresh}").into(),
+            peer,
             decision: format!("dec_{fresh}"),
             started_ms: clock.now_ms(),
             subject: Subject::default(),
@@ -284,17 +326,25 @@ fn duration_text(ms: i64) -> String {
 }
 
 enum Route<'a> {
-    Chat,
+    /// A question to a model.
+    Ask(Api),
     Models,
     Model(&'a str),
+    /// An answer that a provider keeps, to read or to delete.
+    Stored(&'a str),
 }
 
 /// The one route table. Paths are compared as they stand: no normal form that a provider might
 /// see otherwise.
 fn route<'a>(method: &Method, path: &'a str) -> Result<Route<'a>, Rejection> {
     let (wanted, allow, route) = match path {
-        "/v1/chat/completions" => (Method::POST, "POST", Route::Chat),
+        "/v1/chat/completions" => (Method::POST, "POST", Route::Ask(Api::Chat)),
+        "/v1/responses" => (Method::POST, "POST", Route::Ask(Api::Responses)),
         "/v1/models" => (Method::GET, "GET", Route::Models),
+        _ if let Some(id) = stored_id(path) => match *method {
+            Method::GET | Method::DELETE => return Ok(Route::Stored(id)),
+            _ => (Method::GET, "GET, DELETE", Route::Stored(id)),
+        },
         _ => match path.strip_prefix("/v1/models/").filter(|id| !id.is_empty()) {
             // Below a model there is nothing to post to, whatever it is called.
             Some(id) if id.contains('/') && *method != Method::GET => {
@@ -311,6 +361,13 @@ fn route<'a>(method: &Method, path: &'a str) -> Result<Route<'a>, Rejection> {
     }
 }
 
+/// The id of a stored answer: one plain segment, which means the same to every reader.
+fn stored_id(path: &str) -> Option<&str> {
+    let id = path.strip_prefix("/v1/responses/")?;
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    (!id.is_empty() && id.bytes().all(plain)).then_some(id)
+}
+
 fn policy_of(key: &Key) -> Result<&Policy, Rejection> {
     match &key.policy {
         Binding::To(policy) => Ok(policy),
@@ -322,7 +379,8 @@ fn policy_of(key: &Key) -> Result<&Policy, Rejection> {
 
 fn check_endpoint(key: &Key, route: &Route<'_>, query: Option<&str>) -> Result<(), Rejection> {
     let (endpoint, name) = match route {
-        Route::Chat => (Endpoint::Chat, "chat"),
+        Route::Ask(Api::Chat) => (Endpoint::Chat, "chat"),
+        Route::Ask(Api::Responses) | Route::Stored(_) => (Endpoint::Responses, "responses"),
         Route::Models | Route::Model(_) => (Endpoint::Models, "models"),
     };
     if !key.endpoints.is_empty() && !key.endpoints.contains(&endpoint) {

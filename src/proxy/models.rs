@@ -4,17 +4,26 @@ use http::{HeaderValue, Response, header};
 use serde_json::{Value, json};
 
 use super::{
+    listings::Listings,
     live::Live,
     rejection::Rejection,
     relay::Body,
     resolve::{resolve, usable},
+    upstream::Clients,
 };
 use crate::engine::policy::Policy;
 
-pub fn list(live: &Live, policy: &Policy, now_ms: i64) -> Response<Body> {
-    let data: Vec<Value> = usable(live, policy, now_ms)
+pub async fn list(
+    listings: &Listings,
+    clients: &Clients,
+    live: &Live,
+    policy: &Policy,
+    now_ms: i64,
+) -> Response<Body> {
+    let listed = listings.all(clients, &live.config.providers, now_ms).await;
+    let data: Vec<Value> = usable(live, policy, &listed, now_ms)
         .iter()
-        .map(|name| entry(live, name))
+        .map(|(name, _)| entry(live, name))
         .collect();
     answer(&json!({ "object": "list", "data": data }))
 }
@@ -28,7 +37,8 @@ pub fn one(
     now_ms: i64,
 ) -> Result<Response<Body>, Rejection> {
     let name = decoded(id);
-    let usable = usable(live, policy, now_ms).contains(&name)
+    let configured = usable(live, policy, &[], now_ms);
+    let usable = configured.iter().any(|(usable, _)| *usable == name)
         || (resolve(live, policy, &name, now_ms).is_ok() && policy.models.allow.is_some());
     if usable {
         Ok(answer(&entry(live, &name)))

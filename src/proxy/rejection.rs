@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     books::{Refusal, Shortfall},
     engine::{
-        chain::{Block, guard_object, notice},
+        chain::{Block, clean_name, guard_object, notice},
         guard::tool_offers::OfferDenied,
     },
 };
@@ -62,6 +62,11 @@ pub enum Rejection {
     },
     ModelNotFound {
         model: String,
+    },
+    /// An answer, or an item of one, that this key did not get, or that never was.
+    ResponseNotFound {
+        id: String,
+        param: Option<&'static str>,
     },
     SubstituteDenied {
         member: String,
@@ -289,7 +294,8 @@ impl Rejection {
                 INVALID,
                 "endpoint_not_allowed",
                 "Tallygate does not serve this path. Served: POST /v1/chat/completions, \
-                 GET /v1/models, GET /v1/models/{id}.",
+                 POST /v1/responses, GET and DELETE /v1/responses/{id}, GET /v1/models, \
+                 GET /v1/models/{id}.",
             ),
             Self::WrongMethod { allow } => Shape::new(
                 S::METHOD_NOT_ALLOWED,
@@ -306,6 +312,15 @@ impl Rejection {
             Self::InvalidRequest { message, param } => Shape {
                 param: param.clone(),
                 ..Shape::new(S::BAD_REQUEST, INVALID, "invalid_request", message.clone())
+            },
+            Self::ResponseNotFound { id, param } => Shape {
+                param: param.map(str::to_owned),
+                ..Shape::new(
+                    S::NOT_FOUND,
+                    INVALID,
+                    "response_not_found",
+                    format!("This Tallygate key has no response {:?}.", clean_name(id)),
+                )
             },
             Self::UnreadableBody { coding } => Shape::new(
                 S::UNSUPPORTED_MEDIA_TYPE,

@@ -4,9 +4,12 @@
 //! Bytes that nothing changes leave unchanged. Pieces that are there together are written
 //! together; one that arrives alone leaves at once.
 
+mod reshaped;
+
 use std::{
     convert::Infallible,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -19,12 +22,15 @@ use tokio::time::{Instant, Sleep};
 
 use super::{
     admit::Permit,
+    answer::{self, StreamedAnswer},
     elastic::Elastic,
     rejection::{Rejection, UpstreamFault},
     upstream::{Reply, ReplyBody},
 };
+use crate::config::Provider;
 use crate::engine::{
-    chat::{self, Answer, ChatStream, StreamRules, Tally, shaped},
+    call::Api,
+    chat::{self, Answer, StreamRules, Tally, shaped},
     record::Outcome,
 };
 
@@ -71,7 +77,7 @@ impl Body {
 pub struct Relay {
     permit: Permit,
     source: ReplyBody,
-    chat: ChatStream,
+    answer: StreamedAnswer,
     /// Where the reservation grows with the answer.
     elastic: Option<Elastic>,
     /// What may leave.
@@ -96,20 +102,31 @@ pub struct Relay {
 /// # Errors
 /// When nothing was sent to the client yet and the answer cannot be passed on.
 pub async fn respond(mut permit: Permit, reply: Reply) -> Result<Response<Body>, Rejection> {
+    // The HTTP library takes away the codings that it reads.
+    if reply.headers.contains_key(header::CONTENT_ENCODING) {
+        permit.close(&Tally::default(), Outcome::UpstreamFailed, 502);
+        let provider = permit.provider().name.to_string();
+        return Err(UpstreamFault::Broken { provider }.into());
+    }
     if !reply.status.is_success() {
         return Err(refuse(&mut permit, reply).await);
     }
     let kind = reply
         .headers
         .get(header::CONTENT_TYPE)
-        .map(HeaderValue::as_bytes);
-    let streams = kind.is_some_and(|kind| kind.starts_with(b"text/event-stream"));
+        .map(HeaderValue::as_bytes)
+        .unwrap_or_default();
+    let streams = kind
+        .get(..STREAM.len())
+        .is_some_and(|kind| kind.eq_ignore_ascii_case(STREAM));
     if streams {
         stream(permit, reply).await
     } else {
         whole(permit, reply).await
     }
 }
+
+const STREAM: &[u8] = b"text/event-stream";
 
 async fn whole(mut permit: Permit, mut reply: Reply) -> Result<Response<Body>, Rejection> {
     let provider = permit.provider().name.to_string();
@@ -121,7 +138,7 @@ async fn whole(mut permit: Permit, mut reply: Reply) -> Result<Response<Body>, R
             return Err(fault.of(provider, idle).into());
         }
     };
-    let Ok(answer) = Answer::read(&body, &permit.call_rules()) else {
+    let Some((answer, own)) = answer::whole(permit.api(), &body, permit.call_rules()) else {
         permit.close(&Tally::default(), Outcome::UpstreamFailed, 502);
         return Err(UpstreamFault::Broken { provider }.into());
     };
@@ -131,6 +148,9 @@ async fn whole(mut permit: Permit, mut reply: Reply) -> Result<Response<Body>, R
         judged,
     } = answer;
     judged.iter().for_each(|one| permit.record_call(one));
+    if matches!(body, chat::Body::Send(_)) {
+        permit.own(own, &tally);
+    }
     let body = match body {
         chat::Body::Send(body) => body,
         chat::Body::Error(error) => {
@@ -143,13 +163,29 @@ async fn whole(mut permit: Permit, mut reply: Reply) -> Result<Response<Body>, R
         }
     };
     permit.close(&tally, Outcome::Completed, 200);
-    let mut response = Response::new(Body::whole(body));
+    let reshape = permit.api() == Api::Chat && permit.is_stream();
+    let streamed = reshape.then(|| reshaped::streamed(&body, permit.hides_usage()));
+    let mut response = streamed.flatten().unwrap_or_else(|| {
+        let mut response = Response::new(Body::whole(body));
+        mark_json(response.headers_mut());
+        response
+    });
     keep(&reply.headers, response.headers_mut(), KEPT);
-    response.headers_mut().insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("application/json"),
-    );
     Ok(response)
+}
+
+fn mark_json(headers: &mut HeaderMap) {
+    let json = HeaderValue::from_static("application/json");
+    headers.insert(header::CONTENT_TYPE, json);
+}
+
+fn mark_stream(headers: &mut HeaderMap) {
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/event-stream"),
+    );
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(NO_BUFFERING, HeaderValue::from_static("no"));
 }
 
 async fn stream(permit: Permit, reply: Reply) -> Result<Response<Body>, Rejection> {
@@ -160,12 +196,13 @@ async fn stream(permit: Permit, reply: Reply) -> Result<Response<Body>, Rejectio
         most_withheld: MOST_WITHHELD,
         calls: permit.call_rules(),
     };
+    let api = permit.api();
     let elastic = permit.grows().then(Elastic::default);
     let now = Instant::now();
     let mut relay = Relay {
         permit,
         source: reply.body,
-        chat: ChatStream::new(rules),
+        answer: StreamedAnswer::new(api, rules),
         elastic,
         ready: Vec::new(),
         refused: None,
@@ -179,23 +216,21 @@ async fn stream(permit: Permit, reply: Reply) -> Result<Response<Body>, Rejectio
         looks: 0,
         outcome: Outcome::Completed,
     };
+    if api == Api::Chat && !relay.permit.is_stream() {
+        return relay.into_body(&reply.headers).await;
+    }
     // While nothing has left, a failure can still be told with a status.
     std::future::poll_fn(|cx| relay.poll_first(cx)).await;
     if let Some(rejection) = relay.refused.take() {
         return Err(rejection);
     }
-    if relay.ready.is_empty() && !relay.chat.has_sent() {
+    if relay.ready.is_empty() && !relay.answer.has_sent() {
         return Err(relay.give_up());
     }
     let mut response = Response::new(Body::Stream(Box::new(relay)));
     let headers = response.headers_mut();
     keep(&reply.headers, headers, KEPT);
-    headers.insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("text/event-stream"),
-    );
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    headers.insert(NO_BUFFERING, HeaderValue::from_static("no"));
+    mark_stream(headers);
     Ok(response)
 }
 
@@ -211,14 +246,16 @@ impl Relay {
     }
 
     fn is_over(&self) -> bool {
-        self.chat.is_over() && !self.elastic.as_ref().is_some_and(Elastic::holds)
+        self.answer.is_over() && !self.elastic.as_ref().is_some_and(Elastic::holds)
     }
 
     fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         std::task::ready!(self.poll_input(cx));
-        for judged in self.chat.take_judged() {
+        for judged in self.answer.take_judged() {
             self.permit.record_call(&judged);
         }
+        let own = self.answer.take_own_ids();
+        self.permit.own(own, self.answer.tally());
         Poll::Ready(())
     }
 
@@ -235,12 +272,12 @@ impl Relay {
                     elastic.push(piece);
                     return self.poll_elastic(cx);
                 }
-                self.chat.feed(piece, &mut self.ready);
+                self.answer.feed(piece, &mut self.ready);
                 self.mind_the_wait(self.last_piece);
             }
             Poll::Ready(end) => {
                 let cut = end.is_some();
-                self.chat.end(cut, &mut self.ready);
+                self.answer.end(cut, &mut self.ready);
             }
             Poll::Pending => return self.poll_alarm(cx),
         }
@@ -251,7 +288,7 @@ impl Relay {
         let Some(elastic) = &mut self.elastic else {
             return Poll::Ready(());
         };
-        let read = elastic.poll_read(cx, &mut self.permit, &mut self.chat, &mut self.ready);
+        let read = elastic.poll_read(cx, &mut self.permit, &mut self.answer, &mut self.ready);
         if let Err(refusal) = std::task::ready!(read) {
             self.cut(refusal.into());
         }
@@ -263,10 +300,10 @@ impl Relay {
     fn cut(&mut self, rejection: Rejection) {
         let told = self.permit.tell(&rejection);
         self.outcome = Outcome::Cut;
-        self.permit.close(self.chat.tally(), Outcome::Cut, 200);
+        self.permit.close(self.answer.tally(), Outcome::Cut, 200);
         self.source = ReplyBody::Over;
         let nothing_left = self.ready.is_empty() && !self.delivered;
-        self.chat.cut(&told.body, &mut self.ready);
+        self.answer.cut(&told.body, &mut self.ready);
         if nothing_left {
             self.ready.clear();
             self.refused = Some(rejection);
@@ -284,12 +321,13 @@ impl Relay {
             if due <= now {
                 self.outcome = Outcome::UpstreamFailed;
                 let words = format!("The provider sent nothing for {:?}.", self.idle);
-                self.chat.stop("upstream_timeout", &words, &mut self.ready);
+                self.answer
+                    .stop("upstream_timeout", &words, &mut self.ready);
                 return Poll::Ready(());
             }
             self.alarm.as_mut().reset(due.min(now + KEEP_ALIVE));
             self.mind_the_wait(now);
-            if !self.ready.is_empty() || self.chat.is_over() {
+            if !self.ready.is_empty() || self.answer.is_over() {
                 return Poll::Ready(());
             }
         }
@@ -300,27 +338,27 @@ impl Relay {
         if !self.ready.is_empty() {
             self.last_sent = now;
         }
-        if !self.chat.has_sent() && now >= self.begun + STATUS_WITHIN {
-            self.chat.speak(&mut self.ready);
+        if !self.answer.has_sent() && now >= self.begun + STATUS_WITHIN {
+            self.answer.speak(&mut self.ready);
         }
-        if !self.chat.is_withholding() {
+        if !self.answer.is_withholding() {
             self.withheld_since = None;
             return;
         }
         let since = *self.withheld_since.get_or_insert(now);
         if now >= since + LONGEST_WITHHELD {
             let words = "The provider did not finish a tool call in time.";
-            self.chat.stop("malformed_output", words, &mut self.ready);
+            self.answer.stop("malformed_output", words, &mut self.ready);
         } else if now >= self.last_sent + KEEP_ALIVE {
             self.last_sent = now;
-            self.chat.keep_alive(&mut self.ready);
+            self.answer.keep_alive(&mut self.ready);
         }
     }
 
     /// The stream failed before anything of it was sent.
     fn give_up(&mut self) -> Rejection {
-        let tally = self.chat.tally().clone();
-        let blocks = self.chat.refused();
+        let tally = self.answer.tally().clone();
+        let blocks = self.answer.refused();
         if !blocks.is_empty() {
             self.permit.close(&tally, Outcome::Completed, 403);
             return Rejection::CallsBlocked {
@@ -382,7 +420,7 @@ impl Relay {
     }
 
     fn settle(&mut self) {
-        let tally = self.chat.tally();
+        let tally = self.answer.tally();
         let outcome = match (self.outcome, &tally.error) {
             (Outcome::Completed, Some(_)) => Outcome::UpstreamFailed,
             (outcome, _) => outcome,
@@ -393,12 +431,12 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        let outcome = if self.chat.is_over() {
+        let outcome = if self.answer.is_over() {
             self.outcome
         } else {
             Outcome::ClientGone
         };
-        self.permit.close(self.chat.tally(), outcome, 200);
+        self.permit.close(self.answer.tally(), outcome, 200);
     }
 }
 
@@ -474,17 +512,20 @@ async fn collect(body: &mut ReplyBody, most: usize, idle: Duration) -> Result<By
 }
 
 /// A provider's error status: kept, with its words, in the one shape.
-async fn refuse(permit: &mut Permit, mut reply: Reply) -> Rejection {
-    let provider = permit.provider().name.to_string();
-    let idle = permit.provider().idle_timeout;
+async fn refuse(permit: &mut Permit, reply: Reply) -> Rejection {
+    let status = reply.status.as_u16();
+    let provider = Arc::clone(permit.provider());
+    let told = error_answer(&provider, reply).await;
+    permit.close(&Tally::default(), Outcome::UpstreamError, status);
+    told
+}
+
+async fn error_answer(provider: &Provider, mut reply: Reply) -> Rejection {
+    let idle = provider.idle_timeout;
+    let provider = provider.name.to_string();
     let body = collect(&mut reply.body, LARGEST_ERROR, idle)
         .await
         .unwrap_or_default();
-    permit.close(
-        &Tally::default(),
-        Outcome::UpstreamError,
-        reply.status.as_u16(),
-    );
     if reply.status == StatusCode::UNAUTHORIZED {
         tracing::error!(provider, "the provider refuses our credential");
         return UpstreamFault::Credential { provider }.into();
@@ -500,6 +541,19 @@ async fn refuse(permit: &mut Permit, mut reply: Reply) -> Rejection {
     let mut headers = HeaderMap::new();
     keep(&reply.headers, &mut headers, KEPT_OF_ERRORS);
     answered(reply.status, error, headers)
+}
+
+/// The body of an answer that no permit was needed for.
+///
+/// # Errors
+/// The provider's error, or that it broke off.
+pub async fn plain_body(provider: &Provider, mut reply: Reply) -> Result<Bytes, Rejection> {
+    if !reply.status.is_success() {
+        return Err(error_answer(provider, reply).await);
+    }
+    let idle = provider.idle_timeout;
+    let body = collect(&mut reply.body, LARGEST_BODY, idle).await;
+    body.map_err(|fault| fault.of(provider.name.to_string(), idle).into())
 }
 
 /// The beginning of a body that is not JSON, as a message.

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{live::Live, rejection::Rejection};
+use super::{listings::Listed, live::Live, rejection::Rejection};
 use crate::{
     config::{Dialect, Provider},
     engine::{
         guard::model_access::{Access, judge},
-        policy::{ModelRules, Policy},
+        policy::{ModelRules, Pattern, Policy},
         pricing::RatesAt,
     },
     provider::sandbox,
@@ -72,40 +72,57 @@ pub fn resolve(live: &Live, policy: &Policy, name: &str, now_ms: i64) -> Result<
     })
 }
 
-/// The names a key may use, as far as they are concrete: aliases, exact names of its allow
-/// list, models with a price of their own.
-pub fn usable(live: &Live, policy: &Policy, now_ms: i64) -> Vec<String> {
-    use crate::engine::policy::Pattern;
-    let listed = policy
-        .models
-        .allow
-        .iter()
-        .flatten()
-        .filter_map(|pattern| match pattern {
-            Pattern::Exact(name) => Some(name.to_string()),
-            Pattern::Prefix(_) => None,
-        });
-    let has_sandbox = live
-        .config
-        .providers
-        .iter()
-        .any(|one| one.dialect == Dialect::Sandbox);
-    let sandbox = sandbox::MODELS
-        .iter()
-        .filter(|_| has_sandbox)
-        .map(|name| (*name).to_owned());
+/// The models a key may use, as far as they have names: aliases, exact names of its allow list,
+/// the sandbox's, and what providers told in `listed`.
+pub fn usable(
+    live: &Live,
+    policy: &Policy,
+    listed: &[Listed],
+    now_ms: i64,
+) -> Vec<(String, Target)> {
     let mut names: Vec<String> = live
         .config
         .aliases
         .keys()
         .map(ToString::to_string)
         .collect();
-    names.extend(listed);
-    names.extend(sandbox);
+    let allowed = policy.models.allow.iter().flatten();
+    names.extend(allowed.filter_map(|pattern| match pattern {
+        Pattern::Exact(name) => Some(name.to_string()),
+        Pattern::Prefix(_) => None,
+    }));
+    let providers = &live.config.providers;
+    if providers.iter().any(|one| one.dialect == Dialect::Sandbox) {
+        names.extend(sandbox::MODELS.iter().map(|name| (*name).to_owned()));
+    }
+    for one in listed {
+        let public = |model| name_of(live, &one.provider, model);
+        names.extend(one.names.iter().map(|model| public(model)));
+    }
     names.sort();
     names.dedup();
-    names.retain(|name| resolve(live, policy, name, now_ms).is_ok());
     names
+        .into_iter()
+        .filter_map(|name| {
+            let target = resolve(live, policy, &name, now_ms).ok()?;
+            Some((name, target))
+        })
+        .collect()
+}
+
+/// What a client must write to reach this model of this provider.
+fn name_of(live: &Live, provider: &Arc<Provider>, model: &str) -> String {
+    let aliases = &live.config.aliases;
+    let leads_elsewhere = aliases
+        .get(model)
+        .is_some_and(|alias| !alias.routes.is_empty());
+    let found = place(live, model);
+    let reached = found.is_some_and(|(at, name)| Arc::ptr_eq(at, provider) && name == model);
+    if reached && !leads_elsewhere {
+        model.to_owned()
+    } else {
+        format!("{}/{model}", provider.name)
+    }
 }
 
 fn permit(policy: &Policy, name: &str, route_denied: bool, known: bool) -> Result<(), Rejection> {

@@ -16,6 +16,7 @@ use reqwest::{Client, redirect::Policy as Redirects};
 use super::{admit::Permit, rejection::UpstreamFault};
 use crate::{
     config::{ApiKey, Dialect, HttpVersion, Provider},
+    engine::call::Api,
     provider::{openai, sandbox},
 };
 
@@ -82,7 +83,7 @@ impl Clients {
     }
 
     /// The client for `provider`, and for how long it has not been used.
-    fn client(&self, provider: &Arc<Provider>, now_ms: i64) -> Option<(Client, Duration)> {
+    pub fn client(&self, provider: &Arc<Provider>, now_ms: i64) -> Option<(Client, Duration)> {
         let mut open = self.lock();
         if !open
             .iter()
@@ -136,9 +137,21 @@ pub async fn send(
     if provider.dialect == Dialect::Sandbox {
         return Ok(sandbox_reply(permit, now_ms));
     }
+    let unreachable = || UpstreamFault::Unreachable {
+        provider: provider.name.to_string(),
+    };
+    let request = request(permit, client_headers).ok_or_else(unreachable)?;
+    execute(clients, provider, request, now_ms).await
+}
+
+async fn execute(
+    clients: &Clients,
+    provider: &Arc<Provider>,
+    request: reqwest::Request,
+    now_ms: i64,
+) -> Result<Reply, UpstreamFault> {
     let name = || provider.name.to_string();
     let unreachable = || UpstreamFault::Unreachable { provider: name() };
-    let request = request(permit, client_headers).ok_or_else(unreachable)?;
     let (client, quiet) = clients.client(provider, now_ms).ok_or_else(unreachable)?;
     if quiet > QUIET {
         // Lets the runtime see closed sockets before one of them is chosen.
@@ -182,9 +195,39 @@ fn fault(error: &reqwest::Error, provider: &Provider) -> UpstreamFault {
 }
 
 fn request(permit: &Permit, client_headers: &HeaderMap) -> Option<reqwest::Request> {
-    let provider = permit.provider();
-    let url = openai::endpoint(provider.base_url.as_ref()?, "chat/completions");
-    let mut request = reqwest::Request::new(Method::POST, url);
+    let path = permit.api().path();
+    let mut request = bare_request(permit.provider(), Method::POST, path, client_headers)?;
+    *request.body_mut() = Some(permit.body().clone().into());
+    Some(request)
+}
+
+/// Asks for something that the provider keeps. `path` is below the base URL.
+///
+/// # Errors
+/// The same.
+pub async fn fetch(
+    clients: &Clients,
+    provider: &Arc<Provider>,
+    (method, path): (Method, &str),
+    client_headers: &HeaderMap,
+    now_ms: i64,
+) -> Result<Reply, UpstreamFault> {
+    let unreachable = || UpstreamFault::Unreachable {
+        provider: provider.name.to_string(),
+    };
+    let request = bare_request(provider, method, path, client_headers).ok_or_else(unreachable)?;
+    execute(clients, provider, request, now_ms).await
+}
+
+/// A request with all but its body.
+fn bare_request(
+    provider: &Provider,
+    method: Method,
+    path: &str,
+    client_headers: &HeaderMap,
+) -> Option<reqwest::Request> {
+    let url = openai::endpoint(provider.base_url.as_ref()?, path);
+    let mut request = reqwest::Request::new(method, url);
     let headers = request.headers_mut();
     headers.insert(
         header::CONTENT_TYPE,
@@ -201,18 +244,29 @@ fn request(permit: &Permit, client_headers: &HeaderMap) -> Option<reqwest::Reque
             headers.append(name.clone(), value.clone());
         }
     }
-    if let ApiKey::Found(secret) = &provider.api_key {
-        let mut value = HeaderValue::try_from(format!("Bearer {}", secret.reveal())).ok()?;
-        value.set_sensitive(true);
+    if let Some(value) = credential(provider) {
         headers.insert(header::AUTHORIZATION, value);
     }
-    *request.body_mut() = Some(permit.body().clone().into());
     Some(request)
+}
+
+/// Our own credential, if the provider has one. One that fits no header was refused when the
+/// configuration was read.
+pub fn credential(provider: &Provider) -> Option<HeaderValue> {
+    let ApiKey::Found(secret) = &provider.api_key else {
+        return None;
+    };
+    let mut value = HeaderValue::try_from(format!("Bearer {}", secret.reveal())).ok()?;
+    value.set_sensitive(true);
+    Some(value)
 }
 
 fn sandbox_reply(permit: &Permit, now_ms: i64) -> Reply {
     let script = sandbox::answer(
-        sandbox::Endpoint::Chat,
+        match permit.api() {
+            Api::Chat => sandbox::Endpoint::Chat,
+            Api::Responses => sandbox::Endpoint::Responses,
+        },
         permit.body(),
         permit.reply_seed(),
         u64::try_from(now_ms / 1000).unwrap_or(0),

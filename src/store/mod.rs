@@ -27,7 +27,25 @@ pub struct Batch {
     pub records: Vec<Record>,
     pub books: Vec<BookEntry>,
     pub grants: Vec<GrantRequest>,
+    pub owned: Vec<Owned>,
     pub now_ms: i64,
+}
+
+/// An answer, or an item of one, that a provider keeps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owned {
+    /// The provider's id.
+    pub id: String,
+    pub owner: Owner,
+}
+
+/// Whose it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    pub key: Arc<str>,
+    pub provider: Arc<str>,
+    /// No request that builds on it has more input for that. `None`: not known.
+    pub tokens: Option<u64>,
 }
 
 /// What changed in one account and period.
@@ -91,6 +109,9 @@ pub trait Store: Send {
     /// Turns every lease of an earlier process into spent amounts: nobody can know whether it
     /// was used. Returns what was recovered: (account, period, amount).
     fn recover(&mut self, now_ms: i64) -> Answer<'_, Vec<(String, i64, u64)>>;
+
+    /// Whose these ids are, in their order.
+    fn owners<'a>(&'a mut self, ids: &'a [String]) -> Answer<'a, Vec<Option<Owner>>>;
 
     /// Brings everything into its final place. Nothing is committed after this.
     fn close(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;

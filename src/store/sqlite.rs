@@ -20,7 +20,8 @@ use sqlx::{
 
 use self::lines::Lines;
 use super::{
-    Answer, Batch, BookEntry, GrantReply, GrantRequest, LedgerLine, Standing, Store, StoreError,
+    Answer, Batch, BookEntry, GrantReply, GrantRequest, LedgerLine, Owner, Standing, Store,
+    StoreError,
 };
 use crate::engine::{
     budget::{grant, live_after},
@@ -28,8 +29,12 @@ use crate::engine::{
 };
 
 mod lines;
+mod owners;
 
-const MIGRATIONS: &[&str] = &[include_str!("migrations/sqlite/001_start.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("migrations/sqlite/001_start.sql"),
+    include_str!("migrations/sqlite/002_owners.sql"),
+];
 const BUSY: Duration = Duration::from_secs(5);
 
 /// The serving process's connection. Holds the lock file for as long as it lives.
@@ -61,19 +66,7 @@ impl Sqlite {
     /// # Errors
     /// `InUse` when another process serves from it.
     pub async fn open(path: &Path) -> Result<Self, StoreError> {
-        let open = |error: &dyn std::fmt::Display| {
-            StoreError::Open(format!("{}: {error}", path.display()))
-        };
-        if let Some(parent) = path.parent() {
-            make_private(parent).map_err(|error| open(&error))?;
-        }
-        let lock = lock(path)?;
-        let mut connection = connect(path, Open::OrMake)
-            .await
-            .map_err(|error| open(&error))?;
-        migrate(&mut connection)
-            .await
-            .map_err(|error| open(&error))?;
+        let (mut connection, lock, _) = prepare(path).await?;
         let last = sqlx::query("SELECT seq, digest FROM ledger ORDER BY seq DESC LIMIT 1")
             .fetch_optional(&mut connection)
             .await?;
@@ -106,6 +99,7 @@ impl Sqlite {
         for request in &batch.grants {
             replies.push(write_grant(&mut tx, request, batch.now_ms).await?);
         }
+        owners::write(&mut tx, &batch.owned, batch.now_ms).await?;
         lines.insert(&mut tx).await?;
         tx.commit().await?;
         self.head = lines.head;
@@ -147,6 +141,10 @@ impl Store for Sqlite {
 
     fn recover(&mut self, now_ms: i64) -> Answer<'_, Vec<(String, i64, u64)>> {
         Box::pin(self.recover_leases(now_ms))
+    }
+
+    fn owners<'a>(&'a mut self, ids: &'a [String]) -> Answer<'a, Vec<Option<Owner>>> {
+        Box::pin(owners::find(&mut self.connection, ids))
     }
 
     fn close(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
@@ -402,7 +400,40 @@ async fn connect(path: &Path, open: Open) -> Result<SqliteConnection, sqlx::Erro
     SqliteConnection::connect_with(&options).await
 }
 
-async fn migrate(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+/// Brings the database to this version's form, and says from which version to which.
+///
+/// # Errors
+/// `InUse` when a process serves from it: that one has done it already.
+pub async fn migrate(path: &Path) -> Result<(i64, i64), StoreError> {
+    let (connection, _lock, versions) = prepare(path).await?;
+    connection.close().await?;
+    Ok(versions)
+}
+
+/// Makes the database if it is not there, takes it for this process, and migrates it.
+async fn prepare(path: &Path) -> Result<(SqliteConnection, File, (i64, i64)), StoreError> {
+    let open =
+        |error: &dyn std::fmt::Display| StoreError::Open(format!("{}: {error}", path.display()));
+    if let Some(parent) = path.parent() {
+        make_private(parent).map_err(|error| open(&error))?;
+    }
+    let lock = lock(path)?;
+    let mut connection = connect(path, Open::OrMake)
+        .await
+        .map_err(|error| open(&error))?;
+    let versions = run_migrations(&mut connection)
+        .await
+        .map_err(|error| open(&error))?;
+    let (from, newest) = versions;
+    if from > newest {
+        return Err(open(&format!(
+            "it is of version {from}, and this Tallygate knows {newest} at most"
+        )));
+    }
+    Ok((connection, lock, versions))
+}
+
+async fn run_migrations(connection: &mut SqliteConnection) -> Result<(i64, i64), sqlx::Error> {
     let version: i64 = sqlx::query("PRAGMA user_version")
         .fetch_one(&mut *connection)
         .await?
@@ -417,7 +448,7 @@ async fn migrate(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
         sqlx::raw_sql(mark).execute(&mut *tx).await?;
         tx.commit().await?;
     }
-    Ok(())
+    Ok((version, i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)))
 }
 
 fn lock(path: &Path) -> Result<File, StoreError> {

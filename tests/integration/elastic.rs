@@ -236,3 +236,34 @@ async fn a_client_that_leaves_pays_for_what_came() {
     assert_eq!(settled["outcome"], "client_gone");
     assert!((1..=50).contains(&settled["output_tokens"].as_u64().unwrap()));
 }
+
+#[tokio::test]
+async fn of_a_call_that_a_limit_cuts_nothing_leaves() {
+    let upstream = Upstream::start().await;
+    let part = |function: Value| {
+        let call = json!({"index": 0, "id": "call_1", "type": "function", "function": function});
+        reply::chunk(json!({"tool_calls": [call]}), None)
+    };
+    let long = "word ".repeat(200);
+    let pieces = (0..50).map(|_| part(json!({"arguments": long})));
+    let answer = Reply::stream()
+        .all_data(words(3))
+        .data(&part(json!({"name": "lookup", "arguments": "{\"q\":\""})))
+        .all_data(pieces)
+        .hang();
+    upstream.replies(answer);
+    let setup = Setup::to(&upstream).k1(&rules("daily_tokens = 1500"));
+    let proxy = TestProxy::start(setup).await;
+    let tool = json!({"type": "function", "function": {"name": "lookup", "parameters": {}}});
+    let answer = proxy
+        .k1()
+        .stream_with("hi", json!({"tools": [tool]}))
+        .await
+        .answer()
+        .await;
+    cut_by(&answer);
+    assert_eq!(answer.content(), "word word word ");
+    assert!(!answer.text().contains("tool_calls") && !answer.text().contains("lookup"));
+    upstream.left_early(1).await;
+    assert_eq!(proxy.last_settled(1).await["outcome"], "cut");
+}

@@ -11,7 +11,9 @@
 )]
 
 mod budgets;
+mod calls;
 mod chat;
+mod command_line;
 mod crash;
 mod docker;
 mod elastic;
@@ -21,6 +23,8 @@ mod limits;
 mod models;
 mod refusals;
 mod reload;
+mod resending;
+mod responses;
 mod store_down;
 mod streaming;
 mod support;

@@ -1,8 +1,13 @@
 //! Which models a key may name, see, and reach by any other way.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
 use serde_json::json;
 
-use crate::support::{Setup, TestProxy, Upstream};
+use crate::support::{Client, Reply, Setup, TestProxy, Upstream, reply};
 
 #[tokio::test]
 async fn the_list_shows_what_the_key_may_use_and_no_patterns() {
@@ -24,6 +29,114 @@ async fn the_list_shows_what_the_key_may_use_and_no_patterns() {
         !ids.contains(&"m-forbidden") && ids.iter().all(|id| !id.contains('*')),
         "{ids:?}"
     );
+}
+
+/// A provider that tells what it has, and counts how often it is asked for that.
+fn tells_its_models(upstream: &Upstream, names: &[&str]) -> Arc<AtomicUsize> {
+    let data: Vec<_> = names
+        .iter()
+        .map(|name| json!({"id": name, "object": "model"}))
+        .collect();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    upstream.replies_with(move |request| match request.path.as_str() {
+        "/v1/models" => {
+            count.fetch_add(1, Ordering::SeqCst);
+            Reply::json(200, &json!({"object": "list", "data": data}))
+        }
+        _ => Reply::says("Hi.", reply::usage(1, 1), request),
+    });
+    asked
+}
+
+async fn ids(client: &Client) -> Vec<String> {
+    let list = client.get("/v1/models").await;
+    assert_eq!(list.status, 200, "{}", list.text());
+    let list = list.json();
+    let data = list["data"].as_array().unwrap().iter();
+    data.map(|model| model["id"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[tokio::test]
+async fn of_what_the_provider_has_the_list_shows_what_the_key_may_use() {
+    let upstream = Upstream::start().await;
+    let names = [
+        "m-small",
+        "m-large",
+        "m-big-one",
+        "m-big-two",
+        "m-forbidden",
+        "m-other",
+    ];
+    let asked = tells_its_models(&upstream, &names);
+    let proxy = TestProxy::to(&upstream).await;
+    let expected = ["m-big-one", "m-big-two", "m-large", "m-new", "m-small"];
+    let listed = ids(&proxy.k1()).await;
+    assert!(
+        listed
+            .iter()
+            .all(|id| expected.contains(&id.as_str()) || id == "fast"),
+        "{listed:?}"
+    );
+    assert!(
+        expected.iter().all(|id| listed.iter().any(|one| one == id)),
+        "{listed:?}"
+    );
+    let all = ids(&proxy.k3()).await;
+    assert!(
+        names.iter().all(|id| all.iter().any(|one| one == id)),
+        "{all:?}"
+    );
+    assert_eq!(
+        asked.load(Ordering::SeqCst),
+        1,
+        "it is asked once, not for each key"
+    );
+    let sent = upstream.last_request();
+    assert!(
+        sent.everything()
+            .contains(crate::support::setup::PROVIDER_KEY)
+    );
+    proxy.clock.advance(300_000);
+    ids(&proxy.k1()).await;
+    assert_eq!(
+        asked.load(Ordering::SeqCst),
+        2,
+        "and again after five minutes"
+    );
+    let answer = proxy
+        .k1()
+        .chat_with("hi", json!({"model": "m-big-two"}))
+        .await;
+    assert_eq!(answer.status, 200, "what is listed can be used");
+}
+
+#[tokio::test]
+async fn a_provider_that_tells_nothing_or_nonsense_does_no_harm() {
+    let huge = format!("{{\"data\":[{{\"id\":\"{}\"}}]}}", "x".repeat(5 << 20));
+    let odd = json!({"data": [{"id": ""}, {"id": "a\u{7}b"}, {"id": "x".repeat(300)}]});
+    for reply in [
+        Reply::error(500, "server_error", "No."),
+        Reply::new(200, "text/html").piece("<html>"),
+        Reply::json(200, &json!({"data": "none"})),
+        Reply::json(200, &odd),
+        Reply::new(200, "application/json").piece(huge),
+        Reply::new(200, "application/json")
+            .piece("{\"data\":[")
+            .cut(),
+    ] {
+        let upstream = Upstream::start().await;
+        upstream.replies(reply);
+        let proxy = TestProxy::to(&upstream).await;
+        let first = ids(&proxy.k3()).await;
+        assert!(first.contains(&"m-small".to_owned()), "{first:?}");
+        assert!(first.iter().all(|id| id.starts_with("m-")), "{first:?}");
+        assert_eq!(ids(&proxy.k3()).await, first);
+        assert_eq!(upstream.hits(), 1, "it is not asked again at once");
+    }
+    let proxy = TestProxy::start(Setup::at("http://127.0.0.1:1/v1")).await;
+    assert!(ids(&proxy.k3()).await.contains(&"m-small".to_owned()));
 }
 
 #[tokio::test]

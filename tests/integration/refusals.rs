@@ -2,10 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{
-    streaming::gzip,
-    support::{Reply, Setup, TestProxy, Upstream, setup},
-};
+use crate::support::{Answer, Reply, Setup, TestProxy, Upstream, ledger, packed, setup};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -189,41 +186,125 @@ async fn large_bodies_pass_up_to_the_configured_limit() {
 }
 
 #[tokio::test]
-async fn compressed_bodies_are_judged_and_unreadable_ones_refused() {
+async fn compressed_bodies_are_judged_in_every_coding_and_go_on_plain() {
     let upstream = Upstream::start().await;
     let proxy = TestProxy::to(&upstream).await;
     let body = |model: &str| {
         json!({"model": model, "messages": [{"role": "user", "content": "hi"}]}).to_string()
     };
-    let send = async |coding: &str, body: Vec<u8>| {
-        proxy
-            .k1()
-            .post(CHAT, body)
-            .header("content-encoding", coding)
-            .answer()
-            .await
-    };
-    let allowed = send("gzip", gzip(body("m-small").as_bytes())).await;
-    assert_eq!(allowed.status, 200);
-    let request = upstream.last_request();
-    assert_eq!(
-        (request.header("content-encoding"), &request.json()["model"]),
-        (None, &json!("m-small"))
-    );
-    let forbidden = send("gzip", gzip(body("m-forbidden").as_bytes())).await;
-    assert_eq!(forbidden.refusal(), (403, "model_denied".to_owned()));
-    let twice = send("gzip, gzip", gzip(&gzip(body("m-forbidden").as_bytes()))).await;
-    assert_eq!(twice.status, 403);
-    let unknown = send("lz9", body("m-small").into_bytes()).await;
-    assert_eq!(unknown.status, 415);
-    let mut half = gzip(body("m-small").as_bytes());
-    half.truncate(half.len() / 2);
-    let damaged = send("gzip", half).await;
-    assert_eq!(damaged.status, 400);
-    for refused in [unknown, damaged] {
-        refused.error();
+    let codings = [
+        "gzip",
+        "x-gzip",
+        "deflate",
+        "br",
+        "zstd",
+        "gzip, zstd",
+        "br, gzip",
+        "GZIP",
+    ];
+    for (count, coding) in codings.into_iter().enumerate() {
+        let allowed = sends(&proxy, coding, packed(coding, body("m-small").as_bytes())).await;
+        assert_eq!(allowed.status, 200, "{coding}: {}", allowed.text());
+        let request = upstream.last_request();
+        assert_eq!(request.header("content-encoding"), None);
+        assert_eq!(request.body, body("m-small"), "{coding}");
+        let forbidden = sends(
+            &proxy,
+            coding,
+            packed(coding, body("m-forbidden").as_bytes()),
+        )
+        .await;
+        assert_eq!(forbidden.refusal(), (403, "model_denied".to_owned()));
+        assert_eq!(upstream.hits(), count + 1);
     }
-    assert_eq!(upstream.hits(), 1);
+}
+
+#[tokio::test]
+async fn bodies_that_cannot_be_read_are_refused_and_never_forwarded() {
+    let upstream = Upstream::start().await;
+    let proxy = TestProxy::to(&upstream).await;
+    let body = json!({"model": "m-small", "messages": [{"role": "user", "content": "hi"}]});
+    let body = body.to_string();
+    for coding in ["lz9", "gzip, lz9", "gzip, gzip, gzip, gzip"] {
+        let answer = sends(&proxy, coding, body.clone().into_bytes()).await;
+        assert_eq!(
+            answer.refusal(),
+            (415, "invalid_request".to_owned()),
+            "{coding}"
+        );
+    }
+    for coding in ["gzip", "deflate", "br", "zstd"] {
+        let whole = packed(coding, body.as_bytes());
+        let half = whole[..whole.len() / 2].to_vec();
+        for damaged in [half, body.clone().into_bytes()] {
+            let answer = sends(&proxy, coding, damaged).await;
+            assert_eq!(
+                answer.refusal(),
+                (400, "invalid_request".to_owned()),
+                "{coding}"
+            );
+        }
+    }
+    assert_eq!(upstream.hits(), 0);
+}
+
+#[tokio::test]
+async fn a_body_that_unpacks_to_more_than_the_limit_is_refused() {
+    let upstream = Upstream::start().await;
+    let setup = Setup::to(&upstream).server("max_request_body = \"64KiB\"");
+    let proxy = TestProxy::start(setup).await;
+    let bomb = vec![b' '; 8 << 20];
+    for coding in ["gzip", "deflate", "br", "zstd", "gzip, zstd"] {
+        let packed = packed(coding, &bomb);
+        assert!(packed.len() < 60_000, "{coding}: {}", packed.len());
+        let answer = sends(&proxy, coding, packed).await;
+        assert_eq!(answer.status, 413, "{coding}");
+    }
+    assert_eq!(upstream.hits(), 0);
+}
+
+async fn sends(proxy: &TestProxy, coding: &str, body: Vec<u8>) -> Answer {
+    let request = proxy.k1().post(CHAT, body);
+    request.header("content-encoding", coding).answer().await
+}
+
+#[tokio::test]
+async fn guessed_keys_are_recorded_one_by_one_and_then_summed_up() {
+    let upstream = Upstream::start().await;
+    let proxy = TestProxy::to(&upstream).await;
+    let mut guessed = 0_u64;
+    for _ in 0..60 {
+        let answer = proxy.with_key("tg-unknown-key-123456").chat("hi").await;
+        guessed += u64::from(answer.status == 429);
+    }
+    assert!(guessed >= 30, "{guessed} were slowed down");
+    assert_eq!(
+        proxy.k1().chat("hi").await.status,
+        200,
+        "who has a key is not"
+    );
+    let database = ledger::database(&proxy.setup);
+    let _proxy = proxy.restart().await;
+    let singles = ledger::records(&database, "request_refused", 1).await;
+    assert_eq!(singles.len() as u64, 60 - guessed);
+    assert_eq!(
+        (
+            &singles[0]["code"],
+            &singles[0]["source"],
+            &singles[0]["key"]
+        ),
+        (&json!("invalid_api_key"), &json!("127.0.0.1"), &Value::Null)
+    );
+    let sums = ledger::records(&database, "refusals_summed", 1).await;
+    assert_eq!(sums.len(), 1);
+    assert_eq!(
+        (&sums[0]["code"], &sums[0]["source"], &sums[0]["count"]),
+        (
+            &json!("invalid_api_key"),
+            &json!("127.0.0.1"),
+            &json!(guessed)
+        )
+    );
 }
 
 #[tokio::test]

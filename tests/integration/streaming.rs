@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Gate, Reply, Setup, TestProxy, Upstream, reply};
+use crate::support::{Answer, Gate, Reply, Setup, TestProxy, Upstream, packed, reply};
 
 pub fn content(text: &str) -> Value {
     reply::chunk(json!({"content": text}), None)
@@ -294,23 +294,49 @@ async fn compressed_answers_are_read_and_reach_the_client_readable() {
         .map(|data| format!("data: {data}\n\n"))
         .collect();
     events += "data: [DONE]\n\n";
-    let upstream = Upstream::start().await;
-    upstream.replies(
-        Reply::stream()
-            .header("content-encoding", "gzip")
-            .piece(gzip(events.as_bytes())),
-    );
-    let proxy = TestProxy::to(&upstream).await;
-    let answer = proxy.k1().stream("hi").await.answer().await;
-    assert_eq!(answer.header("content-encoding"), None);
-    assert_eq!(
-        (answer.content().as_str(), answer.is_done()),
-        ("Hello there.", true)
-    );
-    assert_eq!(
-        upstream.last_request().header("accept-encoding"),
-        Some("identity")
-    );
+    let whole = reply::completion("Hello there.", reply::usage(1, 1)).to_string();
+    for coding in ["gzip", "deflate", "br", "zstd"] {
+        let upstream = Upstream::start().await;
+        let proxy = TestProxy::to(&upstream).await;
+        let packed = |reply: Reply, plain: &str| {
+            let reply = reply.header("content-encoding", coding);
+            reply.piece(packed(coding, plain.as_bytes()))
+        };
+        upstream.replies_once(packed(Reply::stream(), &events));
+        let streamed = proxy.k1().stream("hi").await.answer().await;
+        assert!(streamed.is_done(), "{coding}: {}", streamed.text());
+        upstream.replies_once(packed(Reply::new(200, "application/json"), &whole));
+        for answer in [streamed, proxy.k1().chat("hi").await] {
+            assert_eq!(answer.header("content-encoding"), None);
+            assert_eq!(answer.content(), "Hello there.", "{coding}");
+        }
+        let asked = upstream.last_request();
+        assert_eq!(asked.header("accept-encoding"), Some("identity"));
+    }
+}
+
+/// A few kilobytes that unpack to more than an answer may have.
+#[tokio::test]
+async fn an_answer_that_unpacks_without_end_is_given_up() {
+    for coding in ["gzip", "deflate", "br", "zstd"] {
+        let bomb = packed(coding, &vec![b' '; 80 << 20]);
+        let upstream = Upstream::start().await;
+        upstream.replies_with(move |request| {
+            let streamed = request.json()["stream"] == true;
+            let reply = if streamed {
+                Reply::stream()
+            } else {
+                Reply::new(200, "application/json")
+            };
+            reply.header("content-encoding", coding).piece(bomb.clone())
+        });
+        let proxy = TestProxy::to(&upstream).await;
+        for stream in [false, true] {
+            let answer = proxy.k1().chat_with("hi", json!({"stream": stream})).await;
+            assert_eq!(answer.status, 502, "{coding}");
+            answer.error();
+        }
+    }
 }
 
 #[tokio::test]
@@ -326,11 +352,4 @@ async fn an_answer_in_a_coding_we_cannot_read_is_refused() {
         answer.error();
         assert!(!answer.text().contains("unreadable"));
     }
-}
-
-pub fn gzip(plain: &[u8]) -> Vec<u8> {
-    use std::io::Write as _;
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    encoder.write_all(plain).unwrap();
-    encoder.finish().unwrap()
 }

@@ -27,7 +27,7 @@ SHIPPED = HERE.parents[1] / "config"
 ADDED = HERE / "config"
 JUDGES = os.environ.get("TALLYGATE_JUDGES") != "0"
 
-KEYS = 40
+KEYS = 200
 # What the providers of `extra.toml` name.
 SECRETS = {"TALLYGATE_SDK_KEY": "tg-demo-key", "TALLYGATE_SDK_WRONG_KEY": "tg-wrong"}
 

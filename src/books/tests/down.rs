@@ -51,6 +51,10 @@ impl Store for Switched {
         self.store.recover(now_ms)
     }
 
+    fn owners<'a>(&'a mut self, ids: &'a [String]) -> Answer<'a, Vec<Option<crate::store::Owner>>> {
+        self.store.owners(ids)
+    }
+
     fn close(&mut self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         self.store.close()
     }
@@ -280,6 +284,7 @@ async fn refusals_do_not_pile_up_in_memory_and_their_number_is_told_later() {
             code: "guard_unavailable",
             status: 503,
             rule: None,
+            source: None,
             duration_ms: 0,
         };
         Event::RequestRefused(Box::new(refused))

@@ -96,7 +96,7 @@ fn a_wrong_policy_is_refused() {
         (
             "\"5.00\"",
             "\"5\"\nenforcement = \"strict\"",
-            "7:15: budget.enforcement: unknown \"strict\"; known: exact",
+            "7:15: budget.enforcement: unknown \"strict\"; known: exact, elastic",
         ),
         (
             "\"5.00\"",
@@ -225,7 +225,7 @@ fn a_policy_whose_file_is_broken_is_not_called_missing_too() {
 fn a_policy_says_what_it_says_and_nothing_else_is_limited() {
     let text = "[models]\nallow = []\ndeny = [\"gpt-*\"]\n[limits]\nburst = 2\nrequests_per_minute = 4\n\
                 [input]\nmax_chars = 10\n[budget]\nmonthly_cost_usd = 3\ntimezone = \"Europe/Amsterdam\"\n\
-                reset_at = \"06:30\"\nenforcement = \"exact\"\nmax_output_tokens = 8\n";
+                reset_at = \"06:30\"\nenforcement = \"elastic\"\nmax_output_tokens = 8\n";
     let files = Files::good().edited(
         "policies/basic.toml",
         "[budget]\ndaily_cost_usd = \"5.00\"\n",
@@ -245,7 +245,7 @@ fn a_policy_says_what_it_says_and_nothing_else_is_limited() {
     assert_eq!((budget.daily.cost, budget.total.tokens), (None, None));
     assert_eq!(budget.calendar.zone.iana_name(), Some("Europe/Amsterdam"));
     assert_eq!(budget.calendar.reset_at, jiff::civil::time(6, 30, 0, 0));
-    assert_eq!(budget.enforcement, Enforcement::Exact);
+    assert_eq!(budget.enforcement, Enforcement::Elastic);
     // The usual floor of 16 would refuse every request under a ceiling of 8.
     assert_eq!(budget.min_output_tokens, 8);
 }

@@ -41,7 +41,11 @@ fn the_demo_key_is_warned_about_where_others_can_reach_it() {
     let text = std::fs::read_to_string(shipped.join("tallygate.toml")).unwrap();
     let text = text
         .replace("listen = \"127.0.0.1:8080\"", "listen = \"0.0.0.0:8080\"")
-        .replace("\"policies\"", &format!("{:?}", shipped.join("policies")));
+        .replace("\"policies\"", &format!("{:?}", shipped.join("policies")))
+        .replace(
+            "\"schemas/",
+            &format!("\"{}/", shipped.join("schemas").display()),
+        );
     let file = directory.path().join("tallygate.toml");
     std::fs::write(&file, text).unwrap();
     let config = Config::load_with(&file, &|_| Some("key".to_owned())).unwrap();

@@ -23,6 +23,8 @@ pub struct Content {
     pub media_bytes: u64,
     /// The texts, in order.
     pub texts: Vec<String>,
+    /// Files that the provider has and we do not: nobody here knows their size.
+    pub unseen: u64,
     /// A message holds tools of its own.
     pub(super) carries_tools: bool,
     /// Why the messages cannot be read, if so.
@@ -59,6 +61,8 @@ impl<'de> Deserialize<'de> for Content {
 /// One message: its content raw, everything else by its length alone.
 struct Message<'a> {
     content: Option<&'a RawValue>,
+    /// What a tool gave, in an item of the Responses API.
+    output: Option<&'a RawValue>,
     other_bytes: usize,
     twice: bool,
     misspelt: Option<&'static str>,
@@ -78,6 +82,7 @@ impl<'de> Deserialize<'de> for Message<'de> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut message = Message {
                     content: None,
+                    output: None,
                     other_bytes: 0,
                     twice: false,
                     misspelt: None,
@@ -88,6 +93,9 @@ impl<'de> Deserialize<'de> for Message<'de> {
                     if name == "content" {
                         message.twice |= message.content.is_some();
                         message.content = Some(raw);
+                    } else if name == "output" {
+                        message.twice |= message.output.is_some();
+                        message.output = Some(raw);
                     } else {
                         let taken_for = misspelt(&name, &["content"]);
                         let taken_for = taken_for.or_else(|| misspelt(&name, CARRIERS));
@@ -116,6 +124,14 @@ struct Part<'a> {
     input_audio: Option<&'a RawValue>,
     #[serde(borrow, default)]
     file: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "type")]
+    kind: Option<std::borrow::Cow<'a, str>>,
+    #[serde(borrow, default)]
+    file_data: Option<&'a RawValue>,
+    #[serde(default)]
+    file_id: Option<IgnoredAny>,
+    #[serde(default)]
+    file_url: Option<IgnoredAny>,
 }
 
 impl Content {
@@ -123,7 +139,7 @@ impl Content {
         self.bytes += message.other_bytes as u64;
         self.carries_tools |= message.carries_tools;
         if message.twice {
-            self.fault = Some("A message holds the member \"content\" twice.".to_owned());
+            self.fault = Some("A message holds its content twice.".to_owned());
         }
         if let Some(name) = message.misspelt {
             self.fault = Some(format!(
@@ -131,8 +147,12 @@ impl Content {
                  spelled otherwise."
             ));
         }
-        let Some(raw) = message.content else { return };
-        let text = raw.get();
+        for raw in [message.content, message.output].into_iter().flatten() {
+            self.add_content(raw.get());
+        }
+    }
+
+    fn add_content(&mut self, text: &str) {
         if text == "null" {
             return;
         }
@@ -143,24 +163,50 @@ impl Content {
             }
             return;
         }
-        match serde_json::from_str::<Vec<Part<'_>>>(text) {
-            Ok(parts) => parts.into_iter().for_each(|part| self.add_part(part)),
+        if let Ok(parts) = serde_json::from_str::<Vec<Part<'_>>>(text) {
+            parts.into_iter().for_each(|part| self.add_part(part));
+        } else if let Ok(part) = serde_json::from_str::<Part<'_>>(text) {
+            // What a computer shows is one picture; what else it says are bytes.
+            self.add_part(part);
+            self.bytes += text.len() as u64;
+        } else {
             // Forms we do not know are counted as the bytes they are.
-            Err(_) => self.bytes += text.len() as u64,
+            self.bytes += text.len() as u64;
         }
+    }
+
+    /// The same sums over `more`, too.
+    pub(super) fn append(&mut self, more: Self) {
+        self.messages += more.messages;
+        self.chars += more.chars;
+        self.bytes += more.bytes;
+        self.images += more.images;
+        self.media_bytes += more.media_bytes;
+        self.unseen += more.unseen;
+        self.texts.extend(more.texts);
+        self.carries_tools |= more.carries_tools;
+        self.fault = self.fault.take().or(more.fault);
     }
 
     fn add_part(&mut self, part: Part<'_>) {
         for text in [part.text, part.refusal].into_iter().flatten() {
             self.add_text(text.into_owned());
         }
-        self.images += u64::from(part.image_url.is_some());
-        for media in [part.input_audio, part.file].into_iter().flatten() {
+        let shown = matches!(
+            part.kind.as_deref(),
+            Some("input_image" | "computer_screenshot")
+        );
+        let image = part.image_url.is_some() || shown;
+        self.images += u64::from(image);
+        let elsewhere = part.file_id.is_some() || part.file_url.is_some();
+        self.unseen += u64::from(elsewhere && !image);
+        let media = [part.input_audio, part.file, part.file_data];
+        for media in media.into_iter().flatten() {
             self.media_bytes += media.get().len() as u64;
         }
     }
 
-    fn add_text(&mut self, text: String) {
+    pub(super) fn add_text(&mut self, text: String) {
         self.bytes += text.len() as u64;
         self.chars += text.chars().count() as u64;
         self.texts.push(text);

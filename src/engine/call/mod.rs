@@ -1,4 +1,4 @@
-//! A chat request as the guards see it: read once, in one pass, without building a tree.
+//! A request as the guards see it, for chat completions or for responses: read once, in one pass, without building a tree.
 //!
 //! Members that no rule looks at are only checked to be JSON and stay as they came; `rewrite`
 //! changes single members and leaves every other byte alone.
@@ -6,6 +6,7 @@
 pub mod cursor;
 mod messages;
 pub mod offers;
+mod responses;
 mod rewrite;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ use serde_json::value::RawValue;
 use self::cursor::{Cursor, NotText, Span};
 pub use self::messages::Content;
 use self::offers::{Companions, Offers};
+pub use self::responses::Reference;
 pub use self::rewrite::Edits;
 
 /// Deeper JSON is refused: some readers give up there, and a guard must see what they see.
@@ -51,9 +53,18 @@ pub struct InvalidRequest {
     pub param: Option<String>,
 }
 
-/// What the guards need of a chat completion request. Spans are byte ranges of the body.
+/// Which of OpenAI's APIs a request and its answer speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Api {
+    #[default]
+    Chat,
+    Responses,
+}
+
+/// What the guards need of a request. Spans are byte ranges of the body.
 #[derive(Debug, Default)]
 pub struct ChatRequest {
+    pub api: Api,
     pub model: String,
     pub stream: bool,
     /// `stream_options.include_usage`, if the client sent it.
@@ -71,6 +82,8 @@ pub struct ChatRequest {
     pub json_answer: bool,
     /// Sound is sent along or asked for.
     pub audio: bool,
+    /// What of earlier answers it builds on.
+    pub references: Vec<Reference>,
     spans: Spans,
 }
 
@@ -88,11 +101,19 @@ struct Member {
 }
 
 impl ChatRequest {
-    /// Reads a whole body.
+    /// Reads a whole body of a chat completion.
     ///
     /// # Errors
     /// Not JSON, nested too deep, a member of the wrong type, or one that matters twice.
     pub fn read(body: &[u8]) -> Result<Self, InvalidRequest> {
+        Self::read_as(Api::Chat, body)
+    }
+
+    /// Reads a whole body of either API.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn read_as(api: Api, body: &[u8]) -> Result<Self, InvalidRequest> {
         let text = std::str::from_utf8(body)
             .map_err(|_| invalid("The request body is not valid UTF-8.", None))?;
         if depth(body) > MAX_DEPTH {
@@ -101,7 +122,7 @@ impl ChatRequest {
         }
         let raw: RawRequest<'_> = serde_json::from_str(text)
             .map_err(|error| invalid(format!("The request body cannot be read: {error}."), None))?;
-        raw.check(text)
+        raw.check(api, text)
     }
 
     /// A blocked call can only be told as an error: the request forces a call, or JSON.
@@ -228,6 +249,12 @@ const ACTED_ON: &[&str] = &[
     "service_tier",
     "modalities",
     "audio",
+    "input",
+    "instructions",
+    "text",
+    "previous_response_id",
+    "background",
+    "conversation",
 ];
 
 impl<'de> Deserialize<'de> for RawRequest<'de> {
@@ -271,7 +298,7 @@ impl<'de> Visitor<'de> for RequestVisitor {
 }
 
 impl RawRequest<'_> {
-    fn check(self, text: &str) -> Result<ChatRequest, InvalidRequest> {
+    fn check(self, api: Api, text: &str) -> Result<ChatRequest, InvalidRequest> {
         if let Some(name) = self.duplicate {
             let message = format!("The request holds the member {name:?} twice.");
             return Err(invalid(message, Some(name)));
@@ -284,32 +311,50 @@ impl RawRequest<'_> {
             return Err(invalid(message, Some(name)));
         }
         let mut request = ChatRequest {
+            api,
             choices: 1,
             ..ChatRequest::default()
         };
         for (name, raw) in &self.known {
-            request.take(name, raw, text)?;
             request.spans.members.push(span(name, raw, text));
+            if api == Api::Responses && responses::member(&mut request, name, raw)? {
+                continue;
+            }
+            request.take(name, raw, text)?;
         }
         if request.model.is_empty() {
             return Err(invalid("The request names no model.", Some("model")));
         }
-        request.content = self
-            .messages
-            .filter(|content| content.messages > 0)
-            .ok_or_else(|| invalid("The request holds no messages.", Some("messages")))?;
+        let held = request.api.input_member();
+        request.take_content(self.messages)?;
         if request.content.carries_tools {
-            let messages = member_value(text.as_bytes(), "messages");
-            request
-                .offers
-                .items(text.as_bytes(), "messages", messages)?;
+            let items = member_value(text.as_bytes(), held);
+            request.offers.items(text.as_bytes(), held, items)?;
         }
         request.offers.check()?;
         request.audio |= request.content.media_bytes > 0;
         if let Some(fault) = request.content.fault.take() {
-            return Err(invalid(fault, Some("messages")));
+            return Err(invalid(fault, Some(held)));
         }
         Ok(request)
+    }
+}
+
+impl Api {
+    /// Where a provider serves it, below its base URL.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Chat => "chat/completions",
+            Self::Responses => "responses",
+        }
+    }
+
+    /// The member that holds what the model is to answer.
+    fn input_member(self) -> &'static str {
+        match self {
+            Self::Chat => "messages",
+            Self::Responses => "input",
+        }
     }
 }
 
@@ -349,6 +394,27 @@ impl ChatRequest {
             _ => {}
         }
         Ok(())
+    }
+
+    /// `messages` are those of a chat; a response's input has been read already.
+    fn take_content(&mut self, messages: Option<Content>) -> Result<(), InvalidRequest> {
+        match (self.api, messages) {
+            (Api::Chat, messages) => self.content = messages.unwrap_or_default(),
+            (Api::Responses, None) => {}
+            (Api::Responses, Some(_)) => {
+                let message = "A request for a response has its messages in \"input\".";
+                return Err(invalid(message, Some("messages")));
+            }
+        }
+        // An earlier answer can be gone on with as it is.
+        if self.content.messages > 0 || !self.references.is_empty() {
+            return Ok(());
+        }
+        let member = self.api.input_member();
+        Err(invalid(
+            format!("The request holds no {member}."),
+            Some(member),
+        ))
     }
 
     fn read_tools(

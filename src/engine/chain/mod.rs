@@ -25,7 +25,9 @@ use std::sync::Arc;
 use serde::Serialize;
 
 pub use self::{
-    arguments::{ArgumentRule, Bound, HostPattern, Scalar, WholePattern, is_plain_path},
+    arguments::{
+        ArgumentRule, Bound, Conditions, HostPattern, Scalar, WholePattern, is_plain_path,
+    },
     json::{Decimal, Json, canonical},
     notice::{clean_name, guard_object, notice},
     offered::{Offered, OfferedTool},
@@ -97,7 +99,8 @@ pub struct Block {
     pub code: &'static str,
     /// What the call names, cut and cleaned so that it can stand in a text for people.
     pub tool: String,
-    /// The rule that said no, as the configuration names it.
+    /// The rule that said no, as the configuration names it: `tools.allow` of the policy,
+    /// `contract.schema` of the tool's contract. Without the name of the tool.
     pub rule: String,
     /// One sentence for people and models. Never a value out of the arguments.
     pub message: String,

@@ -14,7 +14,7 @@ pub(super) fn ask(guard: &CallGuard, proposal: &Proposal<'_>) -> Vec<Finding> {
             Ok(Content::Text) | Err(_) => "cannot be looked for in free text",
         };
         Some(Finding::no(
-            format!("tools.{:?}.tenant_arguments {pointer}", proposal.tool),
+            format!("contract.tenant_arguments {pointer}"),
             format!("The argument {pointer} must be this key's tenant and {problem}."),
         ))
     };

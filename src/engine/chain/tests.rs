@@ -41,16 +41,13 @@ fn contracts() -> Contracts {
         at: Pointer::parse("/amount").unwrap(),
         required: true,
         observe: false,
-        min: None,
-        max: Some(Bound {
-            number: max,
-            text: "100".into(),
-        }),
-        allow: None,
-        deny: Vec::new(),
-        pattern: None,
-        path_prefixes: None,
-        hosts: None,
+        must: Conditions {
+            max: Some(Bound {
+                number: max,
+                text: "100".into(),
+            }),
+            ..Conditions::default()
+        },
     };
     let payment = Contract {
         schema: Some(Arc::new(
@@ -354,7 +351,7 @@ fn valid_is_not_the_same_as_plausible() {
     assert_eq!(code(&guard(), &pay(r#"{"amount":"5"}"#)), "schema_invalid");
     let block = guard().judge(&pay(r#"{"amount":5000}"#)).blocked.unwrap();
     assert_eq!(block.code, "argument_denied");
-    assert_eq!(block.rule, "tools.\"send_payment\".arguments[0].max");
+    assert_eq!(block.rule, "contract.arguments[0].max");
     assert_eq!(
         block.message,
         "The argument /amount must be a number up to 100."

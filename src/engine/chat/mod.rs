@@ -6,11 +6,13 @@
 //!
 //! `strict` reads JSON, `chunk` a piece of an answer, `suspect` looks for calls in odd places,
 //! `assemble` joins pieces to calls, `verdict` has them judged, `withheld` knows what waits,
-//! `stream` puts it together for streams and `body` for whole answers.
+//! `stream` puts it together for streams and `body` for whole answers; `reshape` makes one of the
+//! other.
 
 mod assemble;
 mod body;
 mod chunk;
+mod reshape;
 mod rules;
 mod shape;
 mod stream;
@@ -25,6 +27,7 @@ mod withheld;
 pub use self::{
     body::{Answer, Body},
     chunk::Chunk,
+    reshape::{as_body, as_stream},
     rules::{CallRules, Judge, Judged},
     shape::shaped,
     stream::{ChatStream, StreamRules},

@@ -2,11 +2,16 @@
 
 use std::{fmt::Debug, sync::Arc};
 
-use crate::engine::chain::{Call, CallGuard, CallKind, Delivery, Judgement};
+use crate::engine::chain::{Call, CallGuard, CallKind, Delivery, Judgement, Offered};
 
 /// Whoever decides on whole calls: the chain, or in tests rules as small as the test.
 pub trait Judge: Debug + Send + Sync {
     fn judge(&self, call: &Call) -> Judgement;
+
+    /// What the request offers, if that is known.
+    fn offered(&self) -> Option<&Offered> {
+        None
+    }
 
     /// Whether some call of this name could pass.
     fn allows_name(&self, name: &str) -> bool {
@@ -26,6 +31,10 @@ pub trait Judge: Debug + Send + Sync {
 impl Judge for CallGuard {
     fn judge(&self, call: &Call) -> Judgement {
         Self::judge(self, call)
+    }
+
+    fn offered(&self) -> Option<&Offered> {
+        Some(&self.offered)
     }
 }
 

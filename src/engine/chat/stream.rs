@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use memchr::memmem;
 use serde_json::{Value, json};
 
@@ -35,12 +35,14 @@ pub struct StreamRules {
 pub struct ChatStream {
     rules: StreamRules,
     /// The beginning of an event whose end has not come.
-    rest: BytesMut,
+    rest: sse::Unfinished,
     tally: Tally,
     withheld: Withheld,
     judged: Vec<Judged>,
     refused: Vec<Block>,
     begun: bool,
+    /// A line feed that comes next belongs to the end of an event that stays here.
+    drop_feed: bool,
     /// Nothing after `[DONE]` or an error is for anybody.
     over: bool,
     sent: bool,
@@ -68,12 +70,13 @@ impl ChatStream {
             speaks: !rules.calls.delivery.as_error,
             prelude: Vec::new(),
             rules,
-            rest: BytesMut::new(),
+            rest: sse::Unfinished::default(),
             tally: Tally::default(),
             withheld: Withheld::default(),
             judged: Vec::new(),
             refused: Vec::new(),
             begun: false,
+            drop_feed: false,
             over: false,
             sent: false,
         }
@@ -113,7 +116,9 @@ impl ChatStream {
         if self.over {
             return;
         }
-        let bytes = self.whole(piece);
+        let Some(bytes) = self.rest.join(piece) else {
+            return self.bound(out);
+        };
         let mut at = self.skip_mark(&bytes);
         let mut passed = at..at;
         while let Some(event) = sse::next_event(&bytes, at) {
@@ -134,13 +139,17 @@ impl ChatStream {
                 }
             }
         }
+        self.drop_feed = passed.is_empty() && at > 0 && bytes.ends_with(b"\r");
         self.push(bytes.slice(passed), out);
-        let left = bytes.slice(at..);
-        if left.len() > self.rules.largest_event {
+        self.rest.keep(bytes.get(at..).unwrap_or_default());
+        self.bound(out);
+    }
+
+    /// An event that does not end is not gathered for ever.
+    fn bound(&mut self, out: &mut Vec<Bytes>) {
+        if self.rest.size() > self.rules.largest_event {
             self.fail(malformed(TOO_LARGE), out);
-            return;
         }
-        self.rest.extend_from_slice(&left);
     }
 
     /// The body ended: properly (`cut` false) or not.
@@ -185,19 +194,17 @@ impl ChatStream {
         }
     }
 
-    fn whole(&mut self, piece: Bytes) -> Bytes {
-        if self.rest.is_empty() {
-            return piece;
-        }
-        self.rest.extend_from_slice(&piece);
-        self.rest.split().freeze()
-    }
-
-    /// A byte order mark makes one SDK lose the first event.
+    /// How many bytes at the beginning are for nobody: a byte order mark, which makes one SDK
+    /// lose the first event, and the second half of the line end of an event that stays here.
     fn skip_mark(&mut self, bytes: &Bytes) -> usize {
-        let marked = !self.begun && bytes.starts_with(b"\xef\xbb\xbf");
-        self.begun |= !bytes.is_empty();
-        if marked { 3 } else { 0 }
+        let marked = !self.begun && bytes.starts_with(MARK);
+        let half = std::mem::take(&mut self.drop_feed) && bytes.starts_with(b"\n");
+        self.begun |= !MARK.starts_with(bytes) || bytes.len() == MARK.len();
+        match (marked, half) {
+            (true, _) => MARK.len(),
+            (false, true) => 1,
+            (false, false) => 0,
+        }
     }
 
     fn push(&mut self, bytes: Bytes, out: &mut Vec<Bytes>) {
@@ -341,6 +348,7 @@ impl ChatStream {
     }
 }
 
+const MARK: &[u8] = b"\xef\xbb\xbf";
 const NULL_USAGE: &[u8] = b",\"usage\":null";
 const DONE: &[u8] = b"data: [DONE]\n\n";
 const TOO_LARGE: &str = "An event of the answer is too large.";

@@ -76,7 +76,7 @@ impl Verdict {
             };
         }
         match reason {
-            Some("function_call") if self.function_call.is_none() => "tool_calls",
+            Some("function_call") if !self.calls.is_empty() => "tool_calls",
             Some(reason) => reason,
             None if self.function_call.is_some() => "function_call",
             None => "tool_calls",

@@ -170,11 +170,16 @@ pub enum Binding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Endpoint {
     Chat,
+    Responses,
     Models,
 }
 
 impl Endpoint {
-    pub const NAMES: &[(&'static str, Self)] = &[("chat", Self::Chat), ("models", Self::Models)];
+    pub const NAMES: &[(&'static str, Self)] = &[
+        ("chat", Self::Chat),
+        ("responses", Self::Responses),
+        ("models", Self::Models),
+    ];
 }
 
 impl Budget {

@@ -107,6 +107,10 @@ impl Contracts {
         self.by_name.get(name)
     }
 
+    pub fn scopes(&self) -> impl Iterator<Item = &str> {
+        self.by_name.values().filter_map(|c| c.scope.as_deref())
+    }
+
     /// Whether a list entry speaks of a scope and so not of a tool that merely has that name: a
     /// client that offers a tool named `search:read` must not gain what the scope allows.
     fn is_scope(&self, entry: &Pattern) -> bool {
@@ -114,8 +118,7 @@ impl Contracts {
             Pattern::Exact(_) => true,
             Pattern::Prefix(prefix) => prefix.contains(':'),
         };
-        let mut scopes = self.by_name.values().filter_map(|c| c.scope.as_deref());
-        scoped && scopes.any(|scope| entry.matches(scope))
+        scoped && self.scopes().any(|scope| entry.matches(scope))
     }
 }
 

@@ -37,6 +37,14 @@ pub struct OperatorPrice {
     pub request: Option<Money>,
 }
 
+/// A price for people: per million tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListPrice {
+    pub input: Money,
+    pub cached_input: Money,
+    pub output: Money,
+}
+
 /// Nano-dollars per million tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Prices {
@@ -152,6 +160,17 @@ impl Rates {
             + u128::from(usage.output - spoken) * u128::from(prices.output)
             + u128::from(spoken) * u128::from(prices.output_audio);
         per_million(total, self.request)
+    }
+
+    /// What a short request of text costs in the standard tier, per million tokens.
+    pub fn listed(&self) -> ListPrice {
+        let prices = self.standard.first().map(|tier| tier.prices);
+        let prices = prices.unwrap_or_default();
+        ListPrice {
+            input: Money::from_nanos(prices.input),
+            cached_input: Money::from_nanos(prices.cached_input),
+            output: Money::from_nanos(prices.output),
+        }
     }
 
     /// An upper bound: `input` and `output` tokens at the dearest rate that can apply; `audio`

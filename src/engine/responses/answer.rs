@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::{
     Fault,
-    court::{Court, Rules},
+    court::Court,
     draft::{Draft, Proposal},
     event::StreamEvent,
     item::{Item, Role},
@@ -15,7 +15,11 @@ use super::{
     slots::{Slots, State},
     writer::{Source, Writer, message_item},
 };
-use crate::engine::{chain::Block, chat::Tally, sse::Event};
+use crate::engine::{
+    chain::Block,
+    chat::{CallRules, Tally},
+    sse::Event,
+};
 
 pub struct Answer {
     pub court: Court,
@@ -25,10 +29,17 @@ pub struct Answer {
     notices: Vec<(u64, String)>,
 }
 
+/// What a client may refer to later, by the provider's ids: nothing that was withheld.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct OwnIds {
+    pub response: Option<String>,
+    pub items: Vec<String>,
+}
+
 type Heard = BTreeMap<usize, Result<Proposal, Block>>;
 
 impl Answer {
-    pub fn new(rules: Rules) -> Self {
+    pub fn new(rules: CallRules) -> Self {
         Self {
             court: Court::new(rules),
             writer: Writer::default(),
@@ -129,7 +140,7 @@ impl Answer {
             return Ok(at);
         };
         let slot = self.slots.0.get_mut(at);
-        match slot.map(|slot| &mut slot.state) {
+        match slot.map(|slot| slot.take_id(&item)) {
             Some(State::Withheld(draft)) => draft.copy(item),
             Some(State::Released(_, call)) => {
                 call.1.copy(item);
@@ -155,7 +166,11 @@ impl Answer {
             },
             Role::Message | Role::Quiet => State::Waiting(Vec::new()),
         };
-        self.slots.push(index, &item.kind, item.role, state)
+        self.slots.push(index, &item.kind, item.role, state)?;
+        if let Some(slot) = self.slots.0.last_mut() {
+            slot.take_id(item);
+        }
+        Ok(())
     }
 
     /// Writes what may leave of one item and notes what became of it.
@@ -168,6 +183,7 @@ impl Answer {
             (State::Withheld(draft), Some(verdict)) => match verdict {
                 Ok(proposal) if self.court.lets_siblings_go() => {
                     let index = self.writer.call(&proposal, out);
+                    self.court.deliver(proposal.judged);
                     State::Released(index, Box::new((proposal, *draft)))
                 }
                 Ok(_) => return self.words(None, out),
@@ -187,11 +203,24 @@ impl Answer {
         };
     }
 
+    /// The answer broke off: what was withheld is nobody's.
+    pub fn abandon(&mut self) {
+        for slot in &mut self.slots.0 {
+            if let State::Withheld(draft) = &slot.state {
+                self.court.abandon(draft);
+                slot.state = State::Gone;
+            }
+        }
+    }
+
     /// The same for an answer that failed: its calls are nobody's.
     fn forget(&mut self, at: usize, out: &mut Vec<Bytes>) {
         if let Some(slot) = self.slots.0.get_mut(at)
             && matches!(slot.state, State::Withheld(_) | State::Blocked(_))
         {
+            if let State::Withheld(draft) = &slot.state {
+                self.court.abandon(draft);
+            }
             slot.state = State::Gone;
         }
         self.tell(at, &mut Heard::new(), out);
@@ -211,6 +240,16 @@ impl Answer {
         let guard = self.court.guard();
         let index = self.writer.message(&id, &text, &guard, out);
         self.notices.push((index, message_item(&id, &text)));
+    }
+
+    /// The ids of the items that the client has.
+    pub fn item_ids(&self) -> Vec<String> {
+        let ids = self.slots.0.iter().filter_map(|slot| match &slot.state {
+            State::Flowing(_) => slot.id.clone(),
+            State::Released(_, call) => call.0.item.text("id"),
+            _ => None,
+        });
+        ids.filter(|id| !id.is_empty()).collect()
     }
 
     /// The output as the client knows it; `None` if that is how it came.

@@ -5,58 +5,48 @@ use serde_json::Value;
 
 use super::{
     Fault,
-    answer::Answer,
-    court::{Judged, Rules},
+    answer::{Answer, OwnIds},
     object::{ResponseObject, in_object},
     writer::{patched, span, with_guard},
 };
-use crate::engine::chat::{Tally, shaped};
+use crate::engine::chat::{Answer as Whole, Body, CallRules, Tally, shaped};
 
-/// What a whole answer came to.
-pub struct WholeAnswer {
-    /// For the client; `None` if `error` is to be told instead.
-    pub body: Option<Bytes>,
-    /// Blocked calls that are told as an error.
-    pub error: Option<Value>,
-    pub guard: Value,
-    pub id: Option<String>,
-    pub judged: Vec<Judged>,
-    pub tally: Tally,
-}
-
-/// Judges the calls of a body; one in which nothing had to change keeps its bytes.
+/// Judges the calls of a body; one in which nothing had to change keeps its bytes. The second
+/// value is what the client may refer to.
 ///
 /// # Errors
 /// A body that cannot be read as a response object.
-pub fn judge_whole(body: &Bytes, rules: Rules) -> Result<WholeAnswer, Fault> {
-    let unreadable = Fault("The answer cannot be read.");
-    let text = std::str::from_utf8(body).map_err(|_| unreadable)?;
+pub fn judge_whole(body: &Bytes, rules: CallRules) -> Result<(Whole, OwnIds), Fault> {
+    let text = std::str::from_utf8(body).map_err(|_| Fault("The answer cannot be read."))?;
     let object = ResponseObject::read(text)?;
     let mut tally = Tally::default();
     object.tell(&mut tally);
-    if let Some(error) = object.error.filter(|_| object.output.is_none()) {
-        tally.error = Some(shaped(error.get()));
-    }
     let mut answer = Answer::new(rules);
     let output = answer.settle(&object, &mut tally, &mut Vec::new())?;
-    tally.tool_calls = answer.court.judged.len() as u64;
+    tally.tool_calls = answer.court.heard;
     tally.finished = true;
-    let refused = answer.court.refuses().then(|| answer.court.error());
+    let error = object.error.map(|raw| (raw, shaped(raw.get())));
     let guard = answer.court.guard();
-    let error = object.error.map(|raw| (raw, in_object(&shaped(raw.get()))));
-    let changed = object.output.zip(output);
-    let body = match (changed, error) {
-        (None, None) => body.clone(),
-        (changed, error) => rewritten(body, changed, error, &guard),
+    let body = match (error, object.output.zip(output)) {
+        // An error instead of a response object.
+        (Some((_, error)), _) if object.output.is_none() => Body::Error(error),
+        _ if answer.court.refuses() => Body::Refused(std::mem::take(&mut answer.court.blocks)),
+        (None, None) => Body::Send(body.clone()),
+        (error, output) => {
+            let error = error.map(|(raw, error)| (raw, in_object(&error)));
+            Body::Send(rewritten(body, output, error, &guard))
+        }
     };
-    Ok(WholeAnswer {
-        body: refused.is_none().then_some(body),
-        error: refused,
-        guard,
-        id: object.id.map(std::borrow::Cow::into_owned),
-        judged: answer.court.judged,
+    let own = OwnIds {
+        response: object.id.map(std::borrow::Cow::into_owned),
+        items: answer.item_ids(),
+    };
+    let whole = Whole {
+        body,
         tally,
-    })
+        judged: answer.court.judged,
+    };
+    Ok((whole, own))
 }
 
 type Change<'a> = Option<(&'a serde_json::value::RawValue, String)>;

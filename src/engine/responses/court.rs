@@ -1,49 +1,33 @@
 //! Asks the chain about whole calls and keeps what it said.
 
-use std::sync::Arc;
-
 use serde_json::{Value, json};
 
 use super::{
     draft::{Draft, Proposal, bare},
     item::Item,
 };
-use crate::engine::chain::{Block, Call, CallKind, Delivery, Judgement, guard_object, notice};
-
-/// Says of a whole call whether it may go on.
-pub type Judge = Box<dyn FnMut(&Call) -> Judgement + Send>;
-
-/// How the calls of one answer are judged and told.
-pub struct Rules {
-    pub judge: Judge,
-    pub delivery: Delivery,
-    /// The decision's id and the policy's name, for what the client is told.
-    pub decision: Arc<str>,
-    pub policy: Arc<str>,
-    /// No event, and no answer's withheld calls together, may be larger. Bytes.
-    pub largest_event: usize,
-}
-
-/// A call and what was said of it, for the record.
-#[derive(Debug, Clone)]
-pub struct Judged {
-    pub call: Call,
-    pub judgement: Judgement,
-}
+use crate::engine::{
+    chain::{Block, Call, CallKind, Judgement, guard_object, notice},
+    chat::{CallRules, Judged},
+};
 
 pub struct Court {
-    pub rules: Rules,
+    pub rules: CallRules,
+    /// Not taken out yet.
     pub judged: Vec<Judged>,
+    /// All that were judged.
+    pub heard: u64,
     /// Why calls were blocked, over the whole answer.
     pub blocks: Vec<Block>,
     messages: usize,
 }
 
 impl Court {
-    pub fn new(rules: Rules) -> Self {
+    pub fn new(rules: CallRules) -> Self {
         Self {
             rules,
             judged: Vec::new(),
+            heard: 0,
             blocks: Vec::new(),
             messages: 0,
         }
@@ -52,6 +36,7 @@ impl Court {
     /// The call as it may go on, or why it may not.
     pub fn hear(&mut self, draft: &Draft) -> Result<Proposal, Block> {
         let mut proposal = draft.clone().close();
+        proposal.judged = self.judged.len();
         let judgement = self.ask(proposal.call.clone());
         if let Some(block) = judgement.blocked {
             return Err(block);
@@ -74,17 +59,69 @@ impl Court {
             arguments: "{}".to_owned(),
             fault: None,
         };
-        self.ask(call).blocked.map_or(Ok(()), Err)
+        let at = self.judged.len();
+        match self.ask(call).blocked {
+            Some(block) => Err(block),
+            None => {
+                self.deliver(at);
+                Ok(())
+            }
+        }
     }
 
-    fn ask(&mut self, call: Call) -> Judgement {
-        let judgement = (self.rules.judge)(&call);
+    /// A call that broke off with its answer: on the record, and for nobody.
+    pub fn abandon(&mut self, draft: &Draft) {
+        let mut call = draft.clone().close().call;
+        call.fault = Some("The answer broke off before the call could be judged.");
+        let judgement = self.rules.judge.judge(&call);
+        self.note(call, judgement);
+    }
+
+    /// The client gets the call.
+    pub fn deliver(&mut self, judged: usize) {
+        if let Some(judged) = self.judged.get_mut(judged) {
+            judged.delivered = true;
+        }
+    }
+
+    fn ask(&mut self, mut call: Call) -> Judgement {
+        self.as_offered(&mut call);
+        let judgement = self.rules.judge.judge(&call);
         self.blocks.extend(judgement.blocked.clone());
+        self.note(call, judgement.clone());
+        judgement
+    }
+
+    fn note(&mut self, call: Call, judgement: Judgement) {
+        self.heard += 1;
         self.judged.push(Judged {
             call,
-            judgement: judgement.clone(),
+            judgement,
+            delivered: false,
         });
-        judgement
+    }
+
+    /// Items are named after the family of a tool, requests offer one of its versions. And a
+    /// function that was searched for has its own name as its namespace.
+    fn as_offered(&self, call: &mut Call) {
+        let Some(offered) = self.rules.judge.offered() else {
+            return;
+        };
+        if let CallKind::Item(kind) = &mut call.kind {
+            let versions = VERSIONS.iter().filter(|(family, _)| *family == &**kind);
+            let mut versions = versions.flat_map(|(_, versions)| *versions);
+            if !offered.has_type(kind)
+                && let Some(version) = versions.find(|version| offered.has_type(version))
+            {
+                *kind = (*version).into();
+            }
+        } else if call.namespace.as_deref() == Some(&*call.name)
+            && offered
+                .find(call.namespace.as_deref(), &call.name)
+                .is_none()
+        {
+            call.namespace = None;
+        }
     }
 
     /// The words in place of blocked calls, and an id for the message that says them.
@@ -120,6 +157,20 @@ impl Court {
         })
     }
 }
+
+/// Tools by the name that their items go by, as requests offer them.
+const VERSIONS: &[(&str, &[&str])] = &[
+    (
+        "web_search",
+        &[
+            "web_search_preview",
+            "web_search_2025_08_26",
+            "web_search_preview_2025_03_11",
+        ],
+    ),
+    ("computer", &["computer_use_preview"]),
+    ("program", &["programmatic_tool_calling"]),
+];
 
 /// The code of an answer whose calls were blocked.
 pub const BLOCKED: &str = "tool_call_blocked";

@@ -37,6 +37,8 @@ pub struct Proposal {
     pub call: Call,
     pub item: Members,
     pub kind: String,
+    /// Which of the answer's judgements is about it.
+    pub judged: usize,
 }
 
 const DISAGREE: &str = "The copies of the call differ from each other.";
@@ -141,6 +143,7 @@ impl Draft {
             call,
             item,
             kind: self.kind,
+            judged: 0,
         }
     }
 

@@ -24,11 +24,7 @@ mod stream;
 mod tests;
 mod writer;
 
-pub use self::{
-    body::{WholeAnswer, judge_whole},
-    court::{BLOCKED, Judge, Judged, Rules},
-    stream::ResponsesStream,
-};
+pub use self::{answer::OwnIds, body::judge_whole, stream::ResponsesStream};
 
 /// Why an answer cannot be read; for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

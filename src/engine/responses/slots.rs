@@ -20,6 +20,8 @@ pub struct Slot {
     pub kind: String,
     pub role: Role,
     pub state: State,
+    /// The provider's id of it, as last told.
+    pub id: Option<String>,
     /// A piece of what the model wrote here was counted.
     pub counted: bool,
 }
@@ -43,6 +45,14 @@ pub enum State {
 #[derive(Default)]
 pub struct Slots(pub Vec<Slot>);
 
+impl Slot {
+    /// Notes the id that `item`, a copy of it, has.
+    pub fn take_id(&mut self, item: &Item) -> &mut State {
+        self.id = item.members.text("id").or(self.id.take());
+        &mut self.state
+    }
+}
+
 impl Slots {
     /// The item at the provider's `index`.
     pub fn at(&mut self, index: u64) -> Option<&mut Slot> {
@@ -61,6 +71,7 @@ impl Slots {
             kind,
             role,
             state,
+            id: None,
             counted: false,
         });
         Ok(())

@@ -48,7 +48,7 @@ impl ResponsesStream {
     fn withhold(&mut self, data: &[u8]) -> Result<Fate, Fault> {
         self.answer.writer.skip();
         self.withheld += data.len();
-        if self.withheld > self.largest() {
+        if self.withheld > self.most_withheld {
             return Err(Fault("The calls of the answer are too large to be judged."));
         }
         Ok(Fate::Drop)
@@ -117,7 +117,7 @@ impl ResponsesStream {
         if slot.kind != item.kind || became_call {
             return Err(Fault("An output item changed its type."));
         }
-        match &mut slot.state {
+        match slot.take_id(&item) {
             State::Flowing(place) => {
                 let place = *place;
                 if !std::mem::replace(&mut slot.counted, true) {
@@ -224,6 +224,9 @@ impl ResponsesStream {
     fn finished(&mut self, source: Source<'_>, parsed: &StreamEvent<'_>) -> Result<Fate, Fault> {
         let raw = parsed.response.ok_or(NO_RESPONSE)?;
         let mut object = ResponseObject::read(raw.get())?;
+        if self.object.is_none() {
+            self.object = Some(raw.get().to_owned());
+        }
         // The name of the event says how it ended, whatever the object says.
         let ended = parsed.kind.strip_prefix("response.");
         object.status = ended.map(|status| status.to_owned().into());
@@ -232,7 +235,7 @@ impl ResponsesStream {
         let error = object.error.map(|error| shaped(error.get()));
         let mut out = Vec::new();
         let output = self.answer.settle(&object, &mut self.tally, &mut out)?;
-        self.tally.tool_calls = self.judged().len() as u64;
+        self.count_calls();
         if self.answer.court.refuses() {
             return Ok(self.refuse());
         }

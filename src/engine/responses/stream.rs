@@ -1,18 +1,20 @@
 //! Takes a streamed answer in piece by piece and lets out what may leave.
 
-use bytes::{Bytes, BytesMut};
+use std::borrow::Cow;
+
+use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::{
     Fault,
-    answer::Answer,
-    court::{Judged, Rules},
+    answer::{Answer, OwnIds},
     event::StreamEvent,
     object::{ResponseObject, failed},
     writer::Source,
 };
 use crate::engine::{
-    chat::Tally,
+    chain::Block,
+    chat::{Judged, StreamRules, Tally},
     sse::{self, Event},
 };
 
@@ -20,11 +22,14 @@ use crate::engine::{
 pub struct ResponsesStream {
     pub(super) answer: Answer,
     pub(super) tally: Tally,
+    largest_event: usize,
+    pub(super) most_withheld: usize,
     /// The beginning of an event whose end has not come.
-    rest: BytesMut,
+    rest: sse::Unfinished,
     begun: bool,
     over: bool,
     sent: bool,
+    owned: bool,
     /// Something that a model wrote was passed on.
     pub(super) said: bool,
     /// Blocked calls will be told as an error: what says nothing yet waits, so that the error can
@@ -45,14 +50,23 @@ pub(super) enum Fate {
 }
 
 impl ResponsesStream {
-    pub fn new(rules: Rules) -> Self {
+    pub fn new(rules: StreamRules) -> Self {
+        let StreamRules {
+            largest_event,
+            most_withheld,
+            calls,
+            ..
+        } = rules;
         Self {
-            answer: Answer::new(rules),
+            largest_event,
+            most_withheld,
+            answer: Answer::new(calls),
             tally: Tally::default(),
-            rest: BytesMut::new(),
+            rest: sse::Unfinished::default(),
             begun: false,
             over: false,
             sent: false,
+            owned: false,
             said: false,
             prelude: Vec::new(),
             object: None,
@@ -64,15 +78,51 @@ impl ResponsesStream {
         &self.tally
     }
 
-    /// What was said of each call so far.
-    pub fn judged(&self) -> &[Judged] {
-        &self.answer.court.judged
+    /// The calls judged since this was asked last.
+    pub fn take_judged(&mut self) -> Vec<Judged> {
+        std::mem::take(&mut self.answer.court.judged)
     }
 
-    /// The id that the provider gave the answer.
-    pub fn response_id(&self) -> Option<String> {
-        let object = ResponseObject::read(self.object.as_deref()?).ok()?;
-        object.id.map(std::borrow::Cow::into_owned)
+    /// The calls that are blocked, if that is told as an error.
+    pub fn refused(&self) -> &[Block] {
+        match self.answer.court.refuses() {
+            true => &self.answer.court.blocks,
+            false => &[],
+        }
+    }
+
+    /// Whether something waits for its verdict.
+    pub fn is_withholding(&self) -> bool {
+        !self.over && self.answer.slots.withhold()
+    }
+
+    /// Lets out what waits for the first text: the status is settled.
+    pub fn speak(&mut self, out: &mut Vec<Bytes>) {
+        self.said = true;
+        self.sent |= !self.prelude.is_empty();
+        out.append(&mut self.prelude);
+    }
+
+    /// Something harmless for a client that has to wait for a verdict.
+    pub fn keep_alive(&mut self, out: &mut Vec<Bytes>) {
+        if self.sent {
+            out.push(Bytes::from_static(b": waiting\n\n"));
+        }
+    }
+
+    /// What the client may refer to, once: of an answer that ended well, its id, and the ids of
+    /// the items that have left.
+    pub fn take_own_ids(&mut self) -> OwnIds {
+        if !self.over || std::mem::replace(&mut self.owned, true) {
+            return OwnIds::default();
+        }
+        let begun = self.object.as_deref();
+        let object = begun.and_then(|text| ResponseObject::read(text).ok());
+        let id = object.and_then(|object| object.id);
+        OwnIds {
+            response: id.filter(|_| self.tally.finished).map(Cow::into_owned),
+            items: self.answer.item_ids(),
+        }
     }
 
     /// `true` once nothing more can come out.
@@ -90,7 +140,9 @@ impl ResponsesStream {
         if self.over {
             return;
         }
-        let bytes = self.whole(piece);
+        let Some(bytes) = self.rest.join(piece) else {
+            return self.bound(out);
+        };
         let mut at = self.skip_mark(&bytes);
         let mut passed = at..at;
         while let Some(event) = sse::next_event(&bytes, at) {
@@ -111,13 +163,16 @@ impl ResponsesStream {
             }
         }
         self.push(bytes.slice(passed), out);
-        let left = bytes.slice(at..);
-        if left.len() > self.largest() {
+        self.rest.keep(bytes.get(at..).unwrap_or_default());
+        self.bound(out);
+    }
+
+    /// An event that does not end is not gathered for ever.
+    fn bound(&mut self, out: &mut Vec<Bytes>) {
+        if self.rest.size() > self.largest_event {
             let end = self.fail("malformed_output", TOO_LARGE);
             self.apply(end, Bytes::new(), out);
-            return;
         }
-        self.rest.extend_from_slice(&left);
     }
 
     /// The body ended: properly (`cut` false) or not.
@@ -133,16 +188,17 @@ impl ResponsesStream {
         }
     }
 
-    pub(super) fn largest(&self) -> usize {
-        self.answer.court.rules.largest_event
-    }
-
-    fn whole(&mut self, piece: Bytes) -> Bytes {
-        if self.rest.is_empty() {
-            return piece;
-        }
-        self.rest.extend_from_slice(&piece);
-        self.rest.split().freeze()
+    /// Ends the stream at one of our limits: `told` is the error, as a whole JSON object.
+    pub fn cut(&mut self, told: &[u8], out: &mut Vec<Bytes>) {
+        let told: Value = serde_json::from_slice(told).unwrap_or_default();
+        let error = told.get("error").cloned().unwrap_or_default();
+        let guard = told.get("guard").cloned().unwrap_or_default();
+        let response = failed(self.object.as_deref(), &error);
+        self.over = true;
+        self.prelude.clear();
+        self.answer.abandon();
+        self.count_calls();
+        out.push(self.answer.writer.failure(&error, &response, &guard));
     }
 
     /// A byte order mark makes one SDK lose the first event.
@@ -182,7 +238,7 @@ impl ResponsesStream {
         };
         if self.waits() {
             self.withheld += pieces.iter().map(Bytes::len).sum::<usize>();
-            self.said = self.withheld > self.largest();
+            self.said = self.withheld > self.most_withheld;
             self.prelude.extend(pieces);
         } else {
             pieces.into_iter().for_each(|piece| self.push(piece, out));
@@ -203,7 +259,7 @@ impl ResponsesStream {
         if data.is_empty() || data.starts_with(b"[DONE]") {
             return Fate::Drop;
         }
-        if data.len() > self.largest() {
+        if data.len() > self.largest_event {
             return self.fail("malformed_output", TOO_LARGE);
         }
         let source = Source { bytes, event, data };
@@ -211,10 +267,16 @@ impl ResponsesStream {
         read.unwrap_or_else(|Fault(why)| self.fail("malformed_output", why))
     }
 
-    /// Blocked calls told as an error.
+    /// Blocked calls told as an error; while nothing was sent, whoever asks for `refused` does.
     pub(super) fn refuse(&mut self) -> Fate {
         let error = self.answer.court.error();
-        self.fail_with(error)
+        let told = self.told(&error);
+        self.count_calls();
+        Fate::End(if self.sent { vec![told] } else { Vec::new() })
+    }
+
+    pub(super) fn count_calls(&mut self) {
+        self.tally.tool_calls = self.answer.court.heard;
     }
 
     pub(super) fn fail(&mut self, code: &str, message: &str) -> Fate {
@@ -222,12 +284,17 @@ impl ResponsesStream {
     }
 
     pub(super) fn fail_with(&mut self, error: Value) -> Fate {
-        let response = failed(self.object.as_deref(), &error);
-        let guard = self.answer.court.guard();
-        let told = self.answer.writer.failure(&error, &response, &guard);
-        self.tally.tool_calls = self.judged().len() as u64;
+        let told = self.told(&error);
+        self.answer.abandon();
+        self.count_calls();
         self.tally.error = Some(error);
         Fate::End(vec![told])
+    }
+
+    fn told(&mut self, error: &Value) -> Bytes {
+        let response = failed(self.object.as_deref(), error);
+        let guard = self.answer.court.guard();
+        self.answer.writer.failure(error, &response, &guard)
     }
 }
 

@@ -5,7 +5,9 @@ use std::{future::Future, time::Duration};
 
 pub mod answer;
 pub mod client;
+pub mod h2;
 pub mod ledger;
+pub mod packed;
 pub mod process;
 pub mod proxy;
 pub mod reply;
@@ -18,6 +20,7 @@ mod tests;
 
 pub use answer::Answer;
 pub use client::Client;
+pub use packed::packed;
 pub use process::Process;
 pub use proxy::TestProxy;
 pub use reply::{Gate, Reply};

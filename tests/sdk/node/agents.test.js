@@ -23,7 +23,7 @@ async function assertSent(agent, requests, refused = 0) {
 }
 
 function assertBlocked(text, tool = "delete_files", code = NOT_ALLOWED) {
-  const reason = `Blocked by Tallygate: .*\\b${tool} \\(${code}\\): .* Decision dec_\\w+`;
+  const reason = `Blocked by Tallygate: .*"${tool}" \\(${code}\\): .* Decision dec_\\w+`;
   assert.match(text, new RegExp(reason, "s"));
 }
 

@@ -9,6 +9,7 @@ import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { tool as langChainTool } from "@langchain/core/tools";
 import { ChatOpenAI } from "@langchain/openai";
 import { generateText, stepCountIs, streamText, tool } from "ai";
+import OpenAI from "openai";
 import { z } from "zod";
 
 import { tools, URL, wire } from "./support.js";
@@ -17,6 +18,119 @@ const MODEL = "sandbox-agent";
 const CITY = z.object({ city: z.string() });
 const PATH = z.object({ path: z.string() });
 const MOST_STEPS = 10;
+
+class OpenAiSdk {
+  static streams = false;
+
+  constructor(key) {
+    this.key = key;
+    this.wire = wire();
+    this.tools = tools();
+    this.client = new OpenAI({ baseURL: URL, apiKey: key, fetch: this.wire.fetch });
+  }
+
+  asked(messages, forced) {
+    const { getWeather, deleteFiles } = this.tools;
+    return {
+      model: MODEL,
+      messages,
+      tools: [
+        runnable("get_weather", "city", getWeather),
+        runnable("delete_files", "path", deleteFiles),
+      ],
+      ...(forced && { tool_choice: "required" }),
+    };
+  }
+
+  async run(order, { history = [], forced = false } = {}) {
+    const messages = [...history, { role: "user", content: order }];
+    const runner = this.start(this.asked(messages, forced));
+    return { text: await runner.finalContent(), history: runner.messages };
+  }
+
+  start(asked) {
+    return this.client.chat.completions.runTools(asked);
+  }
+
+  told(error) {
+    return { status: error.status, code: error.code, message: error.message };
+  }
+}
+
+class OpenAiSdkStreamed extends OpenAiSdk {
+  static streams = true;
+
+  start(asked) {
+    return this.client.chat.completions.runTools({ ...asked, stream: true });
+  }
+
+  async firstText(order) {
+    const { messages, model, tools } = this.asked([{ role: "user", content: order }]);
+    const offered = tools.map((tool) => ({ ...tool, function: described(tool.function) }));
+    const stream = this.client.chat.completions.stream({ messages, model, tools: offered });
+    for await (const chunk of stream) {
+      const text = chunk.choices[0]?.delta.content;
+      if (!text) continue;
+      stream.abort();
+      return text;
+    }
+  }
+}
+
+class OpenAiSdkResponses extends OpenAiSdk {
+  async run(order, { history = [], forced = false } = {}) {
+    const input = [...history, { role: "user", content: order }];
+    const { tools: offered, ...asked } = this.asked([], forced);
+    delete asked.messages;
+    asked.tools = offered.map((tool) => ({ type: "function", ...described(tool.function) }));
+    for (;;) {
+      const response = await this.answer({ ...asked, input });
+      input.push(...response.output);
+      const calls = response.output.filter(({ type }) => type === "function_call");
+      if (!calls.length) return { text: response.output_text, history: input };
+      for (const call of calls) {
+        const { function: run } = offered.find((tool) => tool.function.name === call.name).function;
+        const output = run(JSON.parse(call.arguments));
+        input.push({ type: "function_call_output", call_id: call.call_id, output });
+      }
+    }
+  }
+
+  answer(asked) {
+    return this.client.responses.create(asked);
+  }
+}
+
+class OpenAiSdkResponsesStreamed extends OpenAiSdkResponses {
+  static streams = true;
+
+  answer(asked) {
+    return this.client.responses.stream(asked).finalResponse();
+  }
+
+  async firstText(order) {
+    const stream = this.client.responses.stream({ model: MODEL, input: order });
+    for await (const event of stream) {
+      if (event.type !== "response.output_text.delta") continue;
+      stream.abort();
+      return event.delta;
+    }
+  }
+}
+
+// A tool as the runner takes it.
+function runnable(name, argument, run) {
+  const parameters = {
+    type: "object",
+    properties: { [argument]: { type: "string" } },
+    required: [argument],
+  };
+  return { type: "function", function: { name, parameters, parse: JSON.parse, function: run } };
+}
+
+function described({ name, parameters }) {
+  return { name, parameters };
+}
 
 class AiSdk {
   static streams = false;
@@ -184,6 +298,8 @@ class LangChainStreamed extends LangChain {
 }
 
 export const CHAT = {
+  "OpenAI SDK, runTools": OpenAiSdk,
+  "OpenAI SDK, runTools streamed": OpenAiSdkStreamed,
   "AI SDK, openai, generateText": AiSdk,
   "AI SDK, openai, streamText": AiSdkStreamed,
   "AI SDK, openai-compatible, generateText": AiSdkCompatible,
@@ -192,6 +308,8 @@ export const CHAT = {
   "LangChain, stream": LangChainStreamed,
 };
 export const RESPONSES = {
+  "OpenAI SDK, Responses": OpenAiSdkResponses,
+  "OpenAI SDK, Responses streamed": OpenAiSdkResponsesStreamed,
   "AI SDK, Responses, generateText": AiSdkResponses,
   "AI SDK, Responses, streamText": AiSdkResponsesStreamed,
 };

@@ -5,6 +5,7 @@ first text of a streamed answer and hangs up.
 """
 
 import dataclasses
+import json
 import typing
 
 import agents
@@ -49,6 +50,77 @@ class Driver:
         """Status, code and message of a refusal, as the library shows them."""
         assert isinstance(error, openai.APIError), repr(error)
         return getattr(error, "status_code", None), error.code, str(error)
+
+
+class OpenAISDK(Driver):
+    """The loop that people write by hand."""
+
+    async def run(self, order, history=(), forced=False):
+        history = [*history, {"role": "user", "content": order}]
+        while True:
+            message = await self.answer(messages=history, **offers(CHAT_TOOLS, forced))
+            calls = message.tool_calls or []
+            history.append(spoken(message.content, calls))
+            if not calls:
+                return Answer(message.content, history)
+            for call in calls:
+                answer = self.use(call.function.name, call.function.arguments)
+                history.append({"role": "tool", "tool_call_id": call.id, "content": answer})
+
+    async def answer(self, **asked):
+        answer = await self.client().chat.completions.create(model=MODEL, **asked)
+        return answer.choices[0].message
+
+    def use(self, name, arguments):
+        (function,) = [one for one in self.functions if one.__name__ == name]
+        return function(**json.loads(arguments))
+
+
+class OpenAISDKStreamed(OpenAISDK):
+    streams = True
+
+    async def answer(self, **asked):
+        async with self.client().chat.completions.stream(model=MODEL, **asked) as stream:
+            answer = await stream.get_final_completion()
+        return answer.choices[0].message
+
+    async def first_text(self, order):
+        asked = {"messages": [{"role": "user", "content": order}], "tools": CHAT_TOOLS}
+        async with self.client().chat.completions.stream(model=MODEL, **asked) as stream:
+            async for event in stream:
+                if event.type == "content.delta" and event.delta:
+                    return event.delta
+
+
+class OpenAISDKResponses(OpenAISDK):
+    async def run(self, order, history=(), forced=False):
+        history = [*history, {"role": "user", "content": order}]
+        while True:
+            response = await self.answer(input=history, **offers(RESPONSES_TOOLS, forced))
+            history += [item.model_dump(exclude_none=True) for item in response.output]
+            calls = [item for item in response.output if item.type == "function_call"]
+            if not calls:
+                return Answer(response.output_text, history)
+            for call in calls:
+                answer = {"call_id": call.call_id, "output": self.use(call.name, call.arguments)}
+                history.append({"type": "function_call_output", **answer})
+
+    async def answer(self, **asked):
+        return await self.client().responses.create(model=MODEL, **asked)
+
+
+class OpenAISDKResponsesStreamed(OpenAISDKResponses):
+    streams = True
+
+    async def answer(self, **asked):
+        async with self.client().responses.stream(model=MODEL, **asked) as stream:
+            return await stream.get_final_response()
+
+    async def first_text(self, order):
+        async with self.client().responses.stream(model=MODEL, input=order) as stream:
+            async for event in stream:
+                if event.type == TEXT_DELTA:
+                    return event.delta
 
 
 class OpenAIAgents(Driver):
@@ -184,10 +256,46 @@ class Report:
     summary: str
 
 
+def offers(tools, forced):
+    return {"tools": tools, **({"tool_choice": "required"} if forced else {})}
+
+
+def spoken(content, calls):
+    """The assistant's turn, as it goes into the history."""
+    kept = [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.function.name, "arguments": call.function.arguments},
+        }
+        for call in calls
+    ]
+    turn = {"role": "assistant", "content": content}
+    return turn | {"tool_calls": kept} if kept else turn
+
+
+def schema(name, argument):
+    parameters = {
+        "type": "object",
+        "properties": {argument: {"type": "string"}},
+        "required": [argument],
+    }
+    return {"name": name, "parameters": parameters}
+
+
+SCHEMAS = [schema("get_weather", "city"), schema("delete_files", "path")]
+CHAT_TOOLS = [{"type": "function", "function": one} for one in SCHEMAS]
+RESPONSES_TOOLS = [{"type": "function", **one} for one in SCHEMAS]
 TEXT_DELTA = "response.output_text.delta"
+
 CHAT = [
+    OpenAISDK, OpenAISDKStreamed,
     OpenAIAgents, OpenAIAgentsStreamed,
     LangChain, LangChainStreamed,
     PydanticAI, PydanticAIStreamed,
 ]
-RESPONSES = [OpenAIAgentsResponses, OpenAIAgentsResponsesStreamed, PydanticAIResponses]
+RESPONSES = [
+    OpenAISDKResponses, OpenAISDKResponsesStreamed,
+    OpenAIAgentsResponses, OpenAIAgentsResponsesStreamed,
+    PydanticAIResponses,
+]

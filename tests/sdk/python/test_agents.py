@@ -99,7 +99,7 @@ class Limits(Scenarios):
 
 @unittest.skipUnless(JUDGES, NO_JUDGE)
 class BlockedCalls(Scenarios):
-    BLOCKED = r"Blocked by Tallygate: (?s:.*)\b{} \({}\): (?s:.*) Decision dec_\w+"
+    BLOCKED = r'Blocked by Tallygate: (?s:.*)"{}" \({}\): (?s:.*) Decision dec_\w+'
     NOT_ALLOWED = "(tool_not_allowlisted|unknown_tool)"
 
     def assert_blocked(self, text, tool="delete_files", code=NOT_ALLOWED):

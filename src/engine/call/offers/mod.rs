@@ -27,11 +27,11 @@ use std::collections::HashSet;
 pub use self::choice::Choice;
 use self::fault::{Fault, Members};
 pub use self::mcp::{Asks, Server};
-pub use self::strip::{Companions, Patch};
+pub use self::strip::{Companions, NoCompanions, Patch};
 use super::{
-    InvalidRequest,
+    InvalidRequest, MAX_DEPTH,
     cursor::{Cursor, Span, slice},
-    invalid, misspelt,
+    depth, invalid, member_value, misspelt,
 };
 
 /// Members of a request that are a hosted tool by themselves, whatever they hold, or that can
@@ -154,6 +154,24 @@ impl Tool {
 impl Offers {
     pub fn is_empty(&self) -> bool {
         self.tools.is_empty()
+    }
+
+    /// Reads the tools that a response object repeats from its request.
+    ///
+    /// # Errors
+    /// What is no JSON, or no tool.
+    pub fn of_answer(body: &[u8]) -> Result<Self, InvalidRequest> {
+        let text = std::str::from_utf8(body).unwrap_or_default();
+        let json = serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
+        if !json || depth(body) > MAX_DEPTH {
+            return Err(invalid("The answer cannot be read.", None));
+        }
+        let mut offers = Self::default();
+        let tools = member_value(body, "tools");
+        if !tools.is_empty() {
+            offers.member(body, "tools", tools)?;
+        }
+        Ok(offers)
     }
 
     /// Reads the value of a request's member that holds tools, or is one of `WHOLE`.

@@ -18,6 +18,16 @@ pub trait Companions {
     fn value_of(&self, member: &str) -> Option<Span>;
 }
 
+/// Of an answer: nothing of it goes to a provider.
+#[derive(Debug, Clone, Copy)]
+pub struct NoCompanions;
+
+impl Companions for NoCompanions {
+    fn value_of(&self, _: &str) -> Option<Span> {
+        None
+    }
+}
+
 /// What providers refuse without the tools it speaks of.
 fn companions(list: &str) -> &'static [&'static str] {
     match list {

@@ -20,6 +20,9 @@ impl HostPattern {
             Some(host) => (true, host),
             None => (false, text),
         };
+        if host.contains('*') {
+            return None;
+        }
         let url = plain(&format!("http://{host}/"))?;
         // The scheme's own port is left out by the reader, and so is not one to be named.
         (url.path() == "/" && url.query().is_none() && url.fragment().is_none()).then_some(())?;

@@ -12,7 +12,7 @@ mod tests;
 pub use self::{
     hosts::HostPattern,
     paths::is_plain as is_plain_path,
-    rule::{ArgumentRule, Bound, Scalar, WholePattern},
+    rule::{ArgumentRule, Bound, Conditions, Scalar, WholePattern},
 };
 use super::{CallGuard, Content, Finding, FindingKind, Json, Proposal, pointer::Found};
 
@@ -32,7 +32,7 @@ pub(super) fn ask(guard: &CallGuard, proposal: &Proposal<'_>) -> Vec<Finding> {
         } else {
             FindingKind::No
         };
-        let name = format!("tools.{:?}.arguments[{index}].{member}", proposal.tool);
+        let name = format!("contract.arguments[{index}].{member}");
         let message = format!("The argument {} {reason}.", rule.at);
         Some(Finding {
             kind,
@@ -54,6 +54,6 @@ fn judge(rule: &ArgumentRule, arguments: &Json) -> Option<(&'static str, String)
             rule.required.then(|| ("required", "is missing".to_owned()))
         }
         Found::Ambiguous => Some(("at", "stands there in another spelling".to_owned())),
-        Found::Value(value) => rule.breach(value),
+        Found::Value(value) => rule.must.breach(value),
     }
 }

@@ -3,7 +3,7 @@
 use super::{HostPattern, paths};
 use crate::engine::chain::{Json, Pointer, json::Decimal};
 
-/// `{ at = "/amount", max = 100, … }`: everything it says must hold.
+/// `{ at = "/amount", max = 100, … }`.
 #[derive(Debug, Clone)]
 pub struct ArgumentRule {
     pub at: Pointer,
@@ -11,6 +11,12 @@ pub struct ArgumentRule {
     pub required: bool,
     /// Judges and records, but lets pass.
     pub observe: bool,
+    pub must: Conditions,
+}
+
+/// What must hold of a value: all of it.
+#[derive(Debug, Clone, Default)]
+pub struct Conditions {
     pub min: Option<Bound>,
     pub max: Option<Bound>,
     /// One of these, exactly.
@@ -64,7 +70,7 @@ fn last_line(error: &regex::Error) -> String {
     last.trim_start_matches("error: ").to_owned()
 }
 
-impl ArgumentRule {
+impl Conditions {
     /// The member that the value breaks, and how; never with the value.
     pub(super) fn breach(&self, value: &Json) -> Option<(&'static str, String)> {
         if let Json::Array(items) = value {

@@ -1,18 +1,14 @@
-use super::{ArgumentRule, Bound, HostPattern, Scalar, WholePattern, judge, paths::is_below};
+use super::{
+    ArgumentRule, Bound, Conditions, HostPattern, Scalar, WholePattern, judge, paths::is_below,
+};
 use crate::engine::chain::{Json, Pointer, json::Decimal};
 
-fn rule() -> ArgumentRule {
+fn rule(must: Conditions) -> ArgumentRule {
     ArgumentRule {
         at: Pointer::parse("/x").unwrap(),
         required: true,
         observe: false,
-        min: None,
-        max: None,
-        allow: None,
-        deny: Vec::new(),
-        pattern: None,
-        path_prefixes: None,
-        hosts: None,
+        must,
     }
 }
 
@@ -31,11 +27,11 @@ fn bound(text: &str) -> Option<Bound> {
 
 #[test]
 fn numbers_are_compared_exactly() {
-    let rule = ArgumentRule {
+    let rule = rule(Conditions {
         min: bound("0.1"),
         max: bound("9007199254740993"),
-        ..rule()
-    };
+        ..Conditions::default()
+    });
     for (value, member) in [
         ("0.1", None),
         ("0.10", None),
@@ -64,16 +60,16 @@ fn numbers_are_compared_exactly() {
 
 #[test]
 fn a_missing_place_breaks_the_rule_unless_it_may_be_missing() {
-    let rule = ArgumentRule {
+    let limited = rule(Conditions {
         max: bound("1"),
-        ..rule()
-    };
-    assert_eq!(broken(&rule, "{}"), Some("required"));
-    assert_eq!(broken(&rule, r#"{"X":1}"#), Some("at"));
-    assert_eq!(broken(&rule, r#"{"x":1,"X":9}"#), Some("at"));
+        ..Conditions::default()
+    });
+    assert_eq!(broken(&limited, "{}"), Some("required"));
+    assert_eq!(broken(&limited, r#"{"X":1}"#), Some("at"));
+    assert_eq!(broken(&limited, r#"{"x":1,"X":9}"#), Some("at"));
     let optional = ArgumentRule {
         required: false,
-        ..rule
+        ..limited
     };
     assert_eq!(broken(&optional, "{}"), None);
     assert_eq!(broken(&optional, r#"{"x":null}"#), None);
@@ -84,10 +80,10 @@ fn a_missing_place_breaks_the_rule_unless_it_may_be_missing() {
 #[test]
 fn allow_is_exact_and_deny_catches_every_spelling() {
     let zero = || Scalar::Number(Decimal::parse("0").unwrap());
-    let allow = ArgumentRule {
+    let allow = rule(Conditions {
         allow: Some(vec![Scalar::Text("eu".into()), Scalar::Bool(true), zero()]),
-        ..rule()
-    };
+        ..Conditions::default()
+    });
     for value in ["\"eu\"", "true", "0", "0.0", "-0", "[\"eu\",0]"] {
         assert_eq!(
             broken(&allow, &format!("{{\"x\":{value}}}")),
@@ -110,15 +106,15 @@ fn allow_is_exact_and_deny_catches_every_spelling() {
             "{value}"
         );
     }
-    let deny = ArgumentRule {
+    let deny = rule(Conditions {
         deny: vec![
             Scalar::Text("root".into()),
             Scalar::Bool(true),
             zero(),
             Scalar::Text("7".into()),
         ],
-        ..rule()
-    };
+        ..Conditions::default()
+    });
     for value in [
         "\"root\"",
         "\"ROOT\"",
@@ -152,9 +148,11 @@ fn allow_is_exact_and_deny_catches_every_spelling() {
 
 #[test]
 fn a_pattern_must_match_the_whole_text() {
-    let pattern = |text: &str| ArgumentRule {
-        pattern: Some(WholePattern::parse(text).unwrap()),
-        ..rule()
+    let pattern = |text: &str| {
+        rule(Conditions {
+            pattern: Some(WholePattern::parse(text).unwrap()),
+            ..Conditions::default()
+        })
     };
     for (expression, value, member) in [
         ("[a-z]+", r#""abc""#, None),

@@ -47,16 +47,13 @@ pub(super) fn ask(guard: &CallGuard, proposal: &Proposal<'_>) -> Vec<Finding> {
     let contract = contract.and_then(|contract| contract.schema.as_deref());
     match (&proposal.content, contract) {
         (Ok(Content::Json(arguments)), Some(schema)) => {
-            let rule = format!("tools.{:?}.schema", proposal.tool);
+            let rule = CONTRACT.to_owned();
             judge(schema, arguments, &rule).into_iter().collect()
         }
         (Ok(Content::Json(arguments)), None) => by_offered(guard, proposal, arguments),
         (Ok(Content::Text), Some(_)) => {
             let message = "The tool's contract has a schema, which free text cannot fit.";
-            vec![Finding::no(
-                format!("tools.{:?}.schema", proposal.tool),
-                message,
-            )]
+            vec![Finding::no(CONTRACT.to_owned(), message)]
         }
         (Ok(Content::Text) | Err(_), _) => Vec::new(),
     }
@@ -161,4 +158,5 @@ fn reason(kind: &ValidationErrorKind) -> String {
     }
 }
 
+const CONTRACT: &str = "contract.schema";
 const OFFERED: &str = "offered schema";

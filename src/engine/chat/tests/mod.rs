@@ -1,4 +1,6 @@
 mod bodies;
 mod calls;
+mod differential;
+mod fixtures;
 mod support;
 mod text;

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::engine::{
     chain::{Block, Call, Delivery, Judgement},
     chat::{CallRules, ChatStream, Judge, Judged, StreamRules, Tally},
+    sse::next_event,
 };
 
 pub const DONE: &str = "data: [DONE]\n\n";
@@ -147,13 +148,17 @@ pub struct Seen {
 
 impl Relayed {
     pub fn events(&self) -> Vec<Value> {
-        let data = self
-            .out
-            .split("\n\n")
-            .filter_map(|event| event.strip_prefix("data: "));
-        data.filter(|data| *data != "[DONE]")
-            .map(|data| serde_json::from_str(data).unwrap())
-            .collect()
+        let (bytes, mut at) = (self.out.as_bytes(), 0);
+        let mut events = Vec::new();
+        while let Some(event) = next_event(bytes, at) {
+            at = event.bytes.end;
+            let data = event.data(bytes);
+            if !event.data.is_empty() && &*data != b"[DONE]" {
+                events.push(serde_json::from_slice(&data).unwrap());
+            }
+        }
+        assert_eq!(at, bytes.len(), "half an event was sent");
+        events
     }
 
     pub fn is_done(&self) -> bool {
@@ -201,7 +206,8 @@ impl Seen {
             let of = |name: &str| call[name].as_str().unwrap().to_owned();
             self.function_call = Some((of("name"), of("arguments")));
         }
-        if let Some(finish) = choice["finish_reason"].as_str() {
+        let finish = choice["finish_reason"].as_str();
+        if let Some(finish) = finish.filter(|finish| !finish.is_empty()) {
             self.finish = Some(finish.to_owned());
         }
     }

@@ -12,19 +12,17 @@ fn text(text: &str) -> Value {
     json!({"type": "message", "id": "msg_1", "role": "assistant", "content": [{"type": "output_text", "text": text}]})
 }
 
-fn sent(answer: &WholeAnswer) -> Value {
-    serde_json::from_slice(answer.body.as_ref().unwrap()).unwrap()
-}
-
 #[test]
 fn a_body_without_calls_keeps_its_bytes() {
     let body = body(
         json!([text("Hi"), {"type": "web_search_call", "id": "ws"}]),
         "completed",
     );
-    let answer = judge_whole(&body, rules(all, Delivery::default())).unwrap();
-    assert_eq!(answer.body.unwrap(), body);
-    assert_eq!(answer.id.as_deref(), Some("resp_1"));
+    let rules = call_rules(all, Delivery::default());
+    let (answer, own) = judge_whole(&body, rules).unwrap();
+    assert_eq!(sent(&answer), body);
+    assert_eq!(own.response.as_deref(), Some("resp_1"));
+    assert_eq!(own.items, ["msg_1", "ws"]);
     assert_eq!(answer.tally.usage.unwrap().usage.output, 10);
 }
 
@@ -37,8 +35,8 @@ fn a_blocked_call_is_replaced_where_it_stood() {
         text("Done.")
     ]);
     let body = body(output, "completed");
-    let blocked = judge_whole(&body, rules(not_delete, Delivery::default())).unwrap();
-    let value = sent(&blocked);
+    let blocked = whole(&body, call_rules(not_delete, Delivery::default()));
+    let value: Value = serde_json::from_slice(&sent(&blocked)).unwrap();
     assert_eq!(value["output"].as_array().unwrap().len(), 3);
     let said = value["output"][1]["content"][0]["text"].as_str().unwrap();
     assert!(
@@ -51,7 +49,8 @@ fn a_blocked_call_is_replaced_where_it_stood() {
         each: true,
         as_error: false,
     };
-    let value = sent(&judge_whole(&body, rules(not_delete, each)).unwrap());
+    let kept = whole(&body, call_rules(not_delete, each));
+    let value: Value = serde_json::from_slice(&sent(&kept)).unwrap();
     assert_eq!(value["output"][2]["name"], "read_file");
     assert!(!value.to_string().contains("\"c1\""));
 }
@@ -66,9 +65,10 @@ fn as_an_error_nothing_of_the_answer_is_sent() {
         as_error: true,
         each: false,
     };
-    let answer = judge_whole(&body, rules(none, delivery)).unwrap();
-    assert!(answer.body.is_none());
-    assert_eq!(answer.error.unwrap()["code"], BLOCKED);
+    let Body::Refused(blocks) = whole(&body, call_rules(none, delivery)).body else {
+        panic!("something was sent");
+    };
+    assert_eq!(blocks[0].code, "tool_not_allowlisted");
 }
 
 #[test]
@@ -78,7 +78,8 @@ fn calls_of_an_answer_that_failed_or_goes_on_are_nobodys() {
             json!([text("Hi"), function("c1", "read_file", "{}", "completed")]),
             status,
         );
-        let value = sent(&judge_whole(&body, rules(all, Delivery::default())).unwrap());
+        let left = whole(&body, call_rules(all, Delivery::default()));
+        let value: Value = serde_json::from_slice(&sent(&left)).unwrap();
         assert_eq!(value["output"].as_array().unwrap().len(), 1, "{status}");
     }
 }
@@ -96,7 +97,7 @@ fn what_reads_in_two_ways_is_not_read() {
     ] {
         let body = Bytes::from(body);
         assert!(
-            judge_whole(&body, rules(all, Delivery::default())).is_err(),
+            judge_whole(&body, call_rules(all, Delivery::default())).is_err(),
             "{body:?}"
         );
     }

@@ -7,6 +7,8 @@ mod random;
 mod reader;
 mod refusals;
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -14,7 +16,7 @@ use self::reader::Seen;
 use super::*;
 use crate::engine::{
     chain::{Block, Call, CallKind, Delivery, Judgement},
-    chat::Tally,
+    chat::{Answer, Body, CallRules, Judge, StreamRules, Tally},
 };
 
 const DECISION: &str = "dec_0123456789abcdef";
@@ -34,11 +36,14 @@ fn not_delete(call: &Call) -> bool {
     !call.name.starts_with("delete")
 }
 
-fn rules(allows: Says, delivery: Delivery) -> Rules {
-    let judge = move |call: &Call| {
+#[derive(Debug)]
+struct Chain(Says);
+
+impl Judge for Chain {
+    fn judge(&self, call: &Call) -> Judgement {
         let code = match call.fault {
             Some(_) => Some("malformed_output"),
-            None if allows(call) => None,
+            None if (self.0)(call) => None,
             None => Some("tool_not_allowlisted"),
         };
         Judgement {
@@ -54,18 +59,29 @@ fn rules(allows: Says, delivery: Delivery) -> Rules {
                 message: call.fault.unwrap_or("It is not allowed.").to_owned(),
             }),
         }
-    };
-    Rules {
-        judge: Box::new(judge),
+    }
+}
+
+fn call_rules(allows: Says, delivery: Delivery) -> CallRules {
+    CallRules {
+        judge: Arc::new(Chain(allows)),
         delivery,
-        decision: DECISION.into(),
+        decision: DECISION.to_owned(),
         policy: "test@1".into(),
+    }
+}
+
+fn rules(allows: Says, delivery: Delivery) -> StreamRules {
+    StreamRules {
+        hide_usage: false,
         largest_event: 1 << 20,
+        most_withheld: 1 << 20,
+        calls: call_rules(allows, delivery),
     }
 }
 
 /// What came of a stream that arrives in pieces of `size` bytes.
-fn run(bytes: &[u8], size: usize, rules: Rules) -> Seen {
+fn run(bytes: &[u8], size: usize, rules: StreamRules) -> Seen {
     let mut stream = ResponsesStream::new(rules);
     let mut out = Vec::new();
     for piece in bytes.chunks(size.max(1)) {
@@ -73,6 +89,18 @@ fn run(bytes: &[u8], size: usize, rules: Rules) -> Seen {
     }
     stream.end(false, &mut out);
     Seen::new(&out.concat(), stream.tally().clone())
+}
+
+fn whole(body: &Bytes, rules: CallRules) -> Answer {
+    judge_whole(body, rules).unwrap().0
+}
+
+/// The body that the client gets.
+fn sent(answer: &Answer) -> Bytes {
+    match &answer.body {
+        Body::Send(body) => body.clone(),
+        other => panic!("{other:?}"),
+    }
 }
 
 fn stream(events: &[Value]) -> Vec<u8> {

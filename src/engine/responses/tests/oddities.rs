@@ -8,7 +8,7 @@ const EACH: Delivery = Delivery {
 };
 
 /// What comes out after each event of a stream.
-fn steps(events: &[Value], rules: Rules) -> Vec<String> {
+fn steps(events: &[Value], rules: StreamRules) -> Vec<String> {
     let mut judge = ResponsesStream::new(rules);
     let mut seen = Vec::new();
     for event in events {
@@ -128,7 +128,7 @@ fn item_calls_are_judged_by_their_type_and_their_whole_action() {
         let bytes = script.item(item).end("completed");
         let mut stream = ResponsesStream::new(rules(all, Delivery::default()));
         stream.feed(bytes.into(), &mut Vec::new());
-        let judged = &stream.judged()[0].call;
+        let judged = &stream.take_judged()[0].call;
         asked.push((judged.kind.clone(), judged.arguments.clone()));
     }
     let item = |kind: &str, arguments: &str| (CallKind::Item(kind.into()), arguments.to_owned());
@@ -256,7 +256,7 @@ fn what_is_withheld_is_bounded() {
     let mut script = Script::new();
     script.begin_call("c1", "read_file", &"x".repeat(4000));
     let mut small = rules(all, Delivery::default());
-    small.largest_event = 2000;
+    small.most_withheld = 2000;
     let seen = run(&stream(&script.events), 100, small);
     assert_eq!(seen.error_code(), Some("malformed_output"));
     assert!(!seen.holds("read_file"));

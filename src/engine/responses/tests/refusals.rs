@@ -7,6 +7,13 @@ const AS_ERROR: Delivery = Delivery {
     each: false,
 };
 
+/// The codes of calls whose refusal is left to the status.
+fn refused(bytes: &[u8], rules: StreamRules) -> Vec<&'static str> {
+    let mut stream = ResponsesStream::new(rules);
+    stream.feed(Bytes::copy_from_slice(bytes), &mut Vec::new());
+    stream.refused().iter().map(|block| block.code).collect()
+}
+
 #[test]
 fn an_answer_that_breaks_off_ends_in_the_form_that_helpers_accept() {
     let mut script = Script::new();
@@ -62,7 +69,10 @@ fn a_blocked_call_told_as_an_error_can_be_a_status_while_nothing_was_said() {
     let bytes = script.call("c1", "delete_file", "{}").end("completed");
     let seen = run(&bytes, 9, rules(none, AS_ERROR));
     assert!(seen.bytes.is_empty());
-    assert_eq!(seen.tally.error.as_ref().unwrap()["code"], BLOCKED);
+    assert_eq!(
+        refused(&bytes, rules(none, AS_ERROR)),
+        ["tool_not_allowlisted"]
+    );
     let allowed = run(&bytes, 9, rules(all, AS_ERROR));
     let plain = run(&bytes, 9, rules(all, Delivery::default()));
     assert_eq!(allowed.bytes, plain.bytes);
@@ -83,7 +93,7 @@ fn after_text_a_blocked_call_is_an_error_event_and_a_failed_response() {
         let seen = run(&bytes, 9, rules(none, delivery));
         seen.assert_consistent();
         assert_eq!(seen.text(), "One moment.");
-        assert_eq!(seen.error_code(), Some(BLOCKED));
+        assert_eq!(seen.error_code(), Some("tool_call_blocked"));
         assert_eq!(seen.kinds().last(), Some(&"response.failed"));
         assert_eq!(seen.events.last().unwrap()["guard"]["decision"], DECISION);
         assert!(!seen.holds("fc_c1"));

@@ -1,0 +1,47 @@
+//! Answers that come in another shape than the client asked for: a JSON body to a request for a
+//! stream, and the reverse. Chat only: both shapes of the Responses API tell what they are, and are
+//! judged and sent on as they are.
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, Response};
+
+use super::{Body, KEPT, LARGEST_BODY, Rejection, Relay, keep, mark_json, mark_stream};
+use crate::engine::chat;
+
+/// A judged body as a stream.
+pub(super) fn streamed(body: &Bytes, hide_usage: bool) -> Option<Response<Body>> {
+    let stream = chat::as_stream(body, hide_usage).ok()?;
+    let mut response = Response::new(Body::whole(stream));
+    mark_stream(response.headers_mut());
+    Some(response)
+}
+
+impl Relay {
+    /// Takes the whole stream in and answers with one body.
+    pub(super) async fn into_body(
+        mut self,
+        headers: &HeaderMap,
+    ) -> Result<Response<Body>, Rejection> {
+        let mut stream = BytesMut::new();
+        while !self.answer.is_over() {
+            std::future::poll_fn(|cx| self.poll_source(cx)).await;
+            for piece in self.ready.drain(..) {
+                stream.extend_from_slice(&piece);
+            }
+            if stream.len() > LARGEST_BODY {
+                let words = "The answer is too large.";
+                self.answer.stop("malformed_output", words, &mut self.ready);
+            }
+        }
+        let failed = self.answer.tally().error.is_some() || !self.answer.refused().is_empty();
+        let body = chat::as_body(&stream);
+        let (false, Ok(body)) = (failed, body) else {
+            return Err(self.give_up());
+        };
+        self.settle();
+        let mut response = Response::new(Body::whole(body));
+        keep(headers, response.headers_mut(), KEPT);
+        mark_json(response.headers_mut());
+        Ok(response)
+    }
+}

@@ -1,0 +1,119 @@
+//! Commands as scripts use them: what is printed, and the exit code.
+
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+use crate::support::{Setup, TestProxy, Upstream};
+
+fn run(setup: &Setup, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_tallygate"))
+        .args(arguments)
+        .arg("--config")
+        .arg(setup.file())
+        .output();
+    let Output { status, stdout, .. } = output.unwrap();
+    (status.code(), String::from_utf8(stdout).unwrap())
+}
+
+fn setup() -> Setup {
+    let tables = "[models.fast]\nroutes = [\"upstream/m-large\"]";
+    let setup = Setup::at("http://127.0.0.1:1/v1").tables(tables);
+    setup.write();
+    setup
+}
+
+#[test]
+fn models_tells_what_each_key_may_use_where_it_leads_and_what_it_costs() {
+    let setup = setup();
+    let (code, text) = run(&setup, &["models", "--json"]);
+    assert_eq!(code, Some(0));
+    let keys: Value = serde_json::from_str(&text).unwrap();
+    let k1 = &keys[0];
+    assert_eq!(
+        (&k1["key"], &k1["tenant"], &k1["policy"]),
+        (&json!("k1"), &json!("acme"), &json!("k1@1"))
+    );
+    assert_eq!(k1["patterns"], json!(["m-big-*"]));
+    let models = k1["models"].as_array().unwrap();
+    let named = |name: &str| models.iter().find(|model| model["name"] == name);
+    let prices = json!({"input": "1.00", "cached_input": "0.10", "output": "4.00"});
+    assert_eq!(
+        named("m-small").unwrap(),
+        &json!({
+            "name": "m-small",
+            "provider": "upstream",
+            "upstream_model": "m-small",
+            "usd_per_million_tokens": prices,
+        })
+    );
+    assert_eq!(named("fast").unwrap()["upstream_model"], "m-large");
+    assert_eq!(
+        named("fast").unwrap()["usd_per_million_tokens"]["input"],
+        "10.00"
+    );
+    assert_eq!(
+        named("m-new").unwrap()["usd_per_million_tokens"],
+        Value::Null
+    );
+    assert!(named("m-forbidden").is_none() && named("sandbox-echo").is_none());
+
+    let (code, text) = run(&setup, &["models"]);
+    assert_eq!(code, Some(0));
+    for wanted in [
+        "k1 (acme, k1@1)",
+        "upstream/m-large",
+        "and what fits m-big-*",
+    ] {
+        assert!(text.contains(wanted), "{wanted} in {text}");
+    }
+}
+
+#[tokio::test]
+async fn migrate_makes_the_database_once_and_leaves_a_serving_one_alone() {
+    let setup = setup();
+    let (code, text) = run(&setup, &["migrate"]);
+    assert_eq!(code, Some(0));
+    assert!(text.contains("tallygate.db: made"), "{text}");
+    let (code, text) = run(&setup, &["migrate"]);
+    assert_eq!(code, Some(0));
+    assert!(text.contains("already"), "{text}");
+    let (code, text) = run(&setup, &["ledger", "verify"]);
+    assert_eq!(
+        (code, text.starts_with("0 records")),
+        (Some(0), true),
+        "{text}"
+    );
+
+    let upstream = Upstream::start().await;
+    let proxy = TestProxy::to(&upstream).await;
+    let (code, _) = run(&proxy.setup, &["migrate"]);
+    assert_eq!(code, Some(1));
+    assert_eq!(proxy.k1().chat("hi").await.status, 200);
+}
+
+#[test]
+fn every_command_has_an_example() {
+    for command in [
+        &["serve"][..],
+        &["check"],
+        &["keys", "new"],
+        &["models"],
+        &["spend"],
+        &["ledger", "tail"],
+        &["ledger", "verify"],
+        &["migrate"],
+        &["health"],
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_tallygate"))
+            .args(command)
+            .arg("--help")
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            text.contains("Example:\n  tallygate"),
+            "{command:?}: {text}"
+        );
+    }
+}

@@ -113,7 +113,7 @@ impl ChatStream {
 
     /// Takes a piece in; pushes what may leave.
     pub fn feed(&mut self, piece: Bytes, out: &mut Vec<Bytes>) {
-        if self.over {
+        if self.over || piece.is_empty() {
             return;
         }
         let Some(bytes) = self.rest.join(piece) else {

@@ -1,6 +1,6 @@
 //! The response object: a whole body, or what the first and the last events of a stream hold.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::HashMap};
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json, value::RawValue};
@@ -47,6 +47,9 @@ impl<'a> ResponseObject<'a> {
         if foreign.iter().any(Option::is_some) {
             return Err(Fault("The response object holds calls of another API."));
         }
+        if holds_stray_calls(text) {
+            return Err(Fault("The response object holds calls where none belong."));
+        }
         Ok(object)
     }
 
@@ -72,6 +75,38 @@ impl<'a> ResponseObject<'a> {
         if let Some(tier) = self.service_tier.as_deref() {
             tally.service_tier = Some(tier.to_owned());
         }
+    }
+}
+
+/// Members whose calls are judged (`output`), or that repeat what the client itself sent.
+const EXPECTED: &[&str] = &["output", "instructions", "tools", "tool_choice", "metadata"];
+/// Members by which a call is known, whatever its type.
+const OF_CALLS: &[&str] = &["call_id", "arguments"];
+
+/// Whether a member that nobody judges, a misspelt `output` perhaps, brings calls along.
+fn holds_stray_calls(text: &str) -> bool {
+    let members: HashMap<Cow<'_, str>, &RawValue> = match serde_json::from_str(text) {
+        Ok(members) => members,
+        Err(_) => return true,
+    };
+    let stray = |raw: &RawValue| match serde_json::from_str(raw.get()) {
+        Ok(value) => holds_call(&value),
+        Err(_) => true,
+    };
+    members
+        .iter()
+        .filter(|(name, raw)| !EXPECTED.contains(&&***name) && raw.get().starts_with(['{', '[']))
+        .any(|(_, raw)| stray(raw))
+}
+
+fn holds_call(value: &Value) -> bool {
+    match value {
+        Value::Object(members) => {
+            OF_CALLS.iter().any(|name| members.contains_key(*name))
+                || members.values().any(holds_call)
+        }
+        Value::Array(items) => items.iter().any(holds_call),
+        _ => false,
     }
 }
 

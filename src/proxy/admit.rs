@@ -362,6 +362,11 @@ impl Permit {
         &self.body
     }
 
+    /// Once it is answered, a long stream does not keep its request in memory.
+    pub fn let_body_go(&mut self) {
+        self.body = Bytes::new();
+    }
+
     /// Makes the ids of an answer of our own.
     pub fn reply_seed(&self) -> u128 {
         self.reply_seed

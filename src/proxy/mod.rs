@@ -237,6 +237,7 @@ impl Worker {
                 return Err(fault.into());
             }
         };
+        permit.let_body_go();
         let mut response = relay::respond(permit, reply).await?;
         if let Some(cap) = lowered {
             response

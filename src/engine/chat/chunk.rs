@@ -26,6 +26,8 @@ pub struct Chunk<'a> {
     pub choices: Option<Vec<Choice<'a>>>,
     choices_seen: Option<()>,
     groq_usage: Option<&'a RawValue>,
+    /// Filling that hides how long the text is.
+    pub obfuscation: Option<&'a RawValue>,
     /// Of members that are not named here.
     pub marks: Marks,
 }
@@ -178,8 +180,9 @@ impl<'de> ByMember<'de> for Chunk<'de> {
                 self.choices = map.next_value()?;
                 Ok(())
             }
-            "id" | "object" | "created" | "system_fingerprint" | "obfuscation" => {
-                unknown(name, &mut self.marks, map).map(|_| ())
+            "obfuscation" => {
+                self.obfuscation = Some(unknown(name, &mut self.marks, map)?);
+                Ok(())
             }
             "x_groq" => {
                 let value = unknown(name, &mut self.marks, map)?;

@@ -12,6 +12,7 @@
 mod assemble;
 mod body;
 mod chunk;
+mod repeat;
 mod reshape;
 mod rules;
 mod shape;

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     chunk::Chunk,
+    repeat::Repeat,
     rules::{CallRules, Judged},
     shape::shaped,
     strict::Members,
@@ -38,6 +39,7 @@ pub struct ChatStream {
     rest: sse::Unfinished,
     tally: Tally,
     withheld: Withheld,
+    repeat: Repeat,
     judged: Vec<Judged>,
     refused: Vec<Block>,
     begun: bool,
@@ -73,6 +75,7 @@ impl ChatStream {
             rest: sse::Unfinished::default(),
             tally: Tally::default(),
             withheld: Withheld::default(),
+            repeat: Repeat::default(),
             judged: Vec::new(),
             refused: Vec::new(),
             begun: false,
@@ -121,9 +124,9 @@ impl ChatStream {
         };
         let mut at = self.skip_mark(&bytes);
         let mut passed = at..at;
-        while let Some(event) = sse::next_event(&bytes, at) {
-            at = event.bytes.end;
-            match self.read(&bytes, &event) {
+        while let Some((end, fate)) = self.next(&bytes, at) {
+            at = end;
+            match fate {
                 Fate::Pass => passed.end = at,
                 Fate::PassWithout(gap) => {
                     self.push(bytes.slice(passed.start..gap.start), out);
@@ -275,6 +278,17 @@ impl ChatStream {
         self.tally.error = Some(error);
     }
 
+    /// Reads the event that begins at `from`, if it is whole; also says where it ends.
+    fn next(&mut self, bytes: &Bytes, from: usize) -> Option<(usize, Fate)> {
+        if let Some(again) = self.repeat.again(bytes, from) {
+            self.tally.written += again.written;
+            return Some((again.end, again.gap.map_or(Fate::Pass, Fate::PassWithout)));
+        }
+        let event = sse::next_event(bytes, from)?;
+        self.repeat.forget();
+        Some((event.bytes.end, self.read(bytes, &event)))
+    }
+
     fn read(&mut self, bytes: &Bytes, event: &Event) -> Fate {
         if event.data.is_empty() {
             // Comments keep connections alive; other lines without data break SDKs.
@@ -326,6 +340,7 @@ impl ChatStream {
             return self.sift(text, chunk, &gone);
         }
         if gone.is_empty() && !event.other_lines && chunk.choices.is_some() {
+            self.repeat.learn(bytes, event, chunk, None);
             return Fate::Pass;
         }
         let plain = !event.other_lines && chunk.choices.is_some() && chunk.error.is_none();
@@ -334,7 +349,9 @@ impl ChatStream {
             let whole = bytes.get(event.bytes.clone()).unwrap_or_default();
             if let Some(at) = memmem::find(whole, NULL_USAGE) {
                 let start = event.bytes.start + at;
-                return Fate::PassWithout(start..start + NULL_USAGE.len());
+                let gap = start..start + NULL_USAGE.len();
+                self.repeat.learn(bytes, event, chunk, Some(gap.clone()));
+                return Fate::PassWithout(gap);
             }
         }
         rewritten(text, &gone, chunk.choices.is_none())

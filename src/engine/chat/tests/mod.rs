@@ -2,5 +2,6 @@ mod bodies;
 mod calls;
 mod differential;
 mod fixtures;
+mod repeat;
 mod support;
 mod text;

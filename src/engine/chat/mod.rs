@@ -5,9 +5,9 @@
 //! blocked call nothing leaves. What cannot be read strictly ends the stream.
 //!
 //! `strict` reads JSON, `chunk` a piece of an answer, `suspect` looks for calls in odd places,
-//! `assemble` joins pieces to calls, `verdict` has them judged, `withheld` knows what waits,
-//! `stream` puts it together for streams and `body` for whole answers; `reshape` makes one of the
-//! other.
+//! `repeat` knows events that differ in their text alone, `assemble` joins pieces to calls,
+//! `verdict` has them judged, `withheld` knows what waits, `stream` puts it together for streams
+//! and `body` for whole answers; `reshape` makes one of the other.
 
 mod assemble;
 mod body;

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use super::chunk::{Chunk, Delta};
 use crate::engine::sse::Event;
 
-/// Longer texts are read in full, where their bounds are. Bytes.
+/// Longer events are not kept, and longer texts are read in full, where their bounds are. Bytes.
 const LONGEST: usize = 64 << 10;
 
 /// An event that has passed, and where its texts stand.
@@ -63,7 +63,8 @@ impl Repeat {
         self.forget();
         let whole = bytes.get(event.bytes.clone()).unwrap_or_default();
         // A carriage return at the end may be half of a line end.
-        if event.data.len() != 1 || !whole.ends_with(b"\n") || chunk.usage().is_some() {
+        let plain = event.data.len() == 1 && whole.ends_with(b"\n") && whole.len() <= LONGEST;
+        if !plain || chunk.usage().is_some() {
             return;
         }
         let [choice] = chunk.choices() else {
@@ -256,5 +257,6 @@ mod tests {
         ] {
             assert!(learned(event).event.is_empty(), "{event}");
         }
+        assert!(learned(&event(&"a".repeat(LONGEST))).event.is_empty());
     }
 }

@@ -75,6 +75,9 @@ impl Place {
             "raw" if parent == "metadata" => return Self::Leak,
             _ => {}
         }
+        if name.len() < SHORTEST {
+            return Self::Plain;
+        }
         let name = folded(name);
         if CALLS.iter().any(|call| name.contains(call)) {
             Self::Call
@@ -94,14 +97,21 @@ impl Place {
 }
 
 const CALLS: [&str; 3] = ["toolcall", "functioncall", "tooluse"];
+/// A shorter name holds none of them, nor `function`: folding adds no such letters. Bytes.
+const SHORTEST: usize = "tooluse".len();
 
 /// Some readers compare names without regard to case, others turn `toolCalls` into `tool_calls`.
 fn folded(name: &str) -> String {
-    name.chars()
-        .filter(|char| !matches!(char, '_' | '-' | '.'))
-        .flat_map(char::to_lowercase)
-        .map(|char| if char == '\u{17f}' { 's' } else { char })
-        .collect()
+    let mut folded = String::with_capacity(name.len());
+    for char in name.chars() {
+        match char {
+            '_' | '-' | '.' => {}
+            '\u{17f}' => folded.push('s'),
+            char if char.is_ascii() => folded.push(char.to_ascii_lowercase()),
+            char => folded.extend(char.to_lowercase()),
+        }
+    }
+    folded
 }
 
 /// A value in its place, under a parent's name.

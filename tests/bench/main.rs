@@ -1,6 +1,6 @@
 //! What does Tallygate cost? Drives a mock provider directly, through nginx and through Tallygate,
 //! in turn within each round, and prints a Markdown table. `./bench` builds all it needs;
-//! `./bench --quick` takes half a minute, `--only WORDS` measures the loads of that name. Everything runs on the loopback and ends by itself.
+//! `./bench --quick` takes a minute, `--only WORDS` measures the loads of that name. Everything runs on the loopback and ends by itself.
 
 #![allow(
     clippy::indexing_slicing,

@@ -82,7 +82,7 @@ fn row(limit: &LimitSpec, standing: Standing, end_ms: Option<i64>) -> Value {
 fn show(row: &Value) {
     let text = |value: &Value| match value {
         Value::String(text) => text.clone(),
-        Value::Null => "never".to_owned(),
+        Value::Null => String::new(),
         other => other.to_string(),
     };
     let of = |value: &Value, name: &str| text(value.get(name).unwrap_or(&Value::Null));
@@ -109,7 +109,17 @@ fn show(row: &Value) {
             of(limit, "used"),
             of(limit, "reserved"),
             of(limit, "left"),
-            of(limit, "resets_at"),
+            resets(limit),
         ));
+    }
+}
+
+/// A sliding minute has no end at which all of it is free again.
+fn resets(limit: &Value) -> &str {
+    let member = |name: &str| limit.get(name).and_then(Value::as_str);
+    match (member("resets_at"), member("window")) {
+        (Some(at), _) => at,
+        (None, window) if window == Some(Window::Minute.name()) => "60 s after each request",
+        (None, _) => "never",
     }
 }

@@ -28,7 +28,7 @@ impl Rejection {
             Self::Upstream(fault) => return upstream_shape(fault),
             _ => {}
         }
-        let (status, kind, code) = self.sort();
+        let (status, kind, code) = self.category();
         let shape = Shape {
             param: self.param(),
             retry_after: self.retry_after(),
@@ -44,7 +44,7 @@ impl Rejection {
     }
 
     /// Status, type and code: the one exhaustive table from reason to answer.
-    fn sort(&self) -> (StatusCode, &'static str, &'static str) {
+    fn category(&self) -> (StatusCode, &'static str, &'static str) {
         use StatusCode as S;
         match self {
             Self::InvalidKey(_) => (S::UNAUTHORIZED, AUTH, "invalid_api_key"),
@@ -121,8 +121,6 @@ impl Rejection {
             Self::ProviderUnavailable { provider } => {
                 format!("Tallygate has no credential for the provider \"{provider}\".")
             }
-            // These have words of their own, made where more is known.
-            Self::CallsBlocked { .. } | Self::Limit(_) | Self::Upstream(_) => String::new(),
             request => request.message_on_request(),
         }
     }
@@ -167,7 +165,21 @@ impl Rejection {
                 "The model {model:?} has no price, and this key has a cost budget. The operator \
                  can set one under [models.{model:?}] price."
             ),
-            _ => String::new(),
+            // Those above, and those whose words are made where more is known. Each is named, so
+            // that a new reason cannot be left without words unnoticed.
+            Self::InvalidKey(_)
+            | Self::KeyGuessing { .. }
+            | Self::UnknownPath
+            | Self::WrongMethod { .. }
+            | Self::EndpointNotAllowed { .. }
+            | Self::BodyTimeout
+            | Self::PolicyUnavailable { .. }
+            | Self::Burst { .. }
+            | Self::GuardUnavailable
+            | Self::ProviderUnavailable { .. }
+            | Self::CallsBlocked { .. }
+            | Self::Limit(_)
+            | Self::Upstream(_) => String::new(),
         }
     }
 }

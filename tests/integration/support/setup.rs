@@ -141,7 +141,7 @@ impl Setup {
     pub fn write(&self) {
         let policies = self.dir.path().join("policies");
         fs::create_dir_all(&policies).unwrap();
-        fs::write(self.dir.path().join("provider.key"), PROVIDER_KEY).unwrap();
+        replace(&self.dir.path().join("provider.key"), PROVIDER_KEY);
         let k1 = format!(
             "[models]\nallow = [\"m-small\", \"m-large\", \"m-new\", \"m-big-*\", \"fast\"]\n\
              deny = [\"m-forbidden\"]\n{}",
@@ -156,7 +156,7 @@ impl Setup {
             let version = if name == "k1" { self.k1_version } else { 1 };
             let policy =
                 format!("id = \"{name}\"\nversion = {version}\nstatus = \"{status}\"\n{tables}");
-            fs::write(policies.join(format!("{name}.toml")), policy).unwrap();
+            replace(&policies.join(format!("{name}.toml")), &policy);
         }
         replace(&self.file(), &self.main());
     }

@@ -44,8 +44,9 @@ use crate::{
     engine::{
         budget::Unit,
         call::Api,
+        chat::Tally,
         policy::{Binding, Endpoint, Key, Policy},
-        record::{Event, Refused, Subject},
+        record::{Event, Outcome, Refused, Subject},
     },
 };
 
@@ -232,9 +233,8 @@ impl Worker {
         let reply = match sent {
             Ok(reply) => reply,
             Err(fault) => {
-                let tally = crate::engine::chat::Tally::default();
-                permit.close(&tally, crate::engine::record::Outcome::UpstreamFailed, 502);
-                return Err(fault.into());
+                let failed = Outcome::UpstreamFailed;
+                return Err(permit.refuse(&Tally::default(), failed, fault.into()));
             }
         };
         permit.let_body_go();

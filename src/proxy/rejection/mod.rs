@@ -176,6 +176,17 @@ impl Rejection {
         }
     }
 
+    /// As the client is told.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::Upstream(fault) => match &**fault {
+                UpstreamFault::Answered { status, .. } => *status,
+                _ => self.shape().status,
+            },
+            _ => self.shape().status,
+        }
+    }
+
     /// Status, headers and body for the client.
     pub fn tell(&self, source: Source<'_>) -> Told {
         if let Self::Upstream(fault) = self

@@ -5,7 +5,8 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Response};
 
 use super::{
-    super::answer, Body, KEPT, LARGEST_BODY, Rejection, Relay, keep, mark_json, mark_stream,
+    super::answer, Body, KEPT, Rejection, collect::LARGEST_BODY, keep, mark_json, mark_stream,
+    stream::Relay,
 };
 use crate::engine::call::Api;
 

@@ -1,0 +1,141 @@
+//! Admission: everything that must hold before a byte goes to a provider. Only a `Permit` can
+//! be sent upstream, and only this module makes one (`permit`); it is settled in `settle`.
+
+mod cap;
+mod permit;
+mod settle;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use self::cap::Cap;
+pub use self::permit::Permit;
+use super::{
+    live::Live,
+    references,
+    rejection::Rejection,
+    resolve::{Target, resolve},
+};
+use crate::{
+    books::{Books, Need, Purse, Reservation},
+    clock::Clock,
+    config::ApiKey,
+    engine::{
+        call::{Api, ChatRequest},
+        guard::{
+            input::{self, InputFault},
+            tool_offers::{self, Admitted},
+        },
+        policy::{Key, Policy},
+        tokens,
+    },
+};
+
+/// Who asks, for what, by which rules.
+pub struct Asked<'a> {
+    pub live: &'a Live,
+    pub key: &'a Key,
+    pub policy: &'a Policy,
+    pub request_id: &'a Arc<str>,
+    pub started_ms: i64,
+    pub api: Api,
+}
+
+/// Evaluates the request guards in order, reserves, and records the start.
+///
+/// # Errors
+/// The first guard or limit that says no. Nothing is held then.
+pub async fn admit(
+    books: &Books,
+    clock: &Clock,
+    asked: &Asked<'_>,
+    body: &Bytes,
+) -> Result<Permit, Rejection> {
+    let call =
+        ChatRequest::read_as(asked.api, body).map_err(|fault| Rejection::InvalidRequest {
+            message: fault.message,
+            param: fault.param,
+        })?;
+    check_input(asked.policy, &call)?;
+    let now_ms = clock.now_ms();
+    let target = resolve(asked.live, asked.policy, &call.model, now_ms)?;
+    let contracts = &asked.live.config.contracts;
+    let mut tools = tool_offers::judge(&asked.policy.tools, contracts, &call.offers, body, &call)
+        .map_err(|denied| Rejection::ToolDenied(Box::new(denied)))?;
+    if let ApiKey::Missing(_) = target.provider.api_key {
+        let provider = target.provider.name.to_string();
+        return Err(Rejection::ProviderUnavailable { provider });
+    }
+    let purse = asked
+        .live
+        .purse(asked.key)
+        .ok_or(Rejection::GuardUnavailable)?;
+    if target.rates.is_none() && purse.counts_cost() {
+        return Err(Rejection::PriceUnknown { model: call.model });
+    }
+    let earlier = references::check(books, purse, asked, (&call, body), &target).await?;
+    tools.patches.extend(earlier.patches);
+    let earlier = earlier.tokens;
+    let budget = &asked.policy.budget;
+    let cap = Cap::of(budget, &call, &target, purse.needs_cap());
+    let input = tokens::input_bound(&call, body.len()).saturating_add(earlier);
+    let need = cap.need(budget, &call, &target, input);
+    let exact = || {
+        let own = tokens::exact_input(&call, body.len(), &target.model);
+        own.saturating_add(earlier)
+    };
+    let mut reservation = reserve(books, purse, need, exact, now_ms).await?;
+    let granted = Granted {
+        cap: cap.settle(&mut reservation),
+        target,
+        tools,
+        reservation,
+    };
+    Ok(permit::permit(books, clock, asked, &call, body, granted))
+}
+
+/// What the steps of admission have given.
+struct Granted {
+    target: Target,
+    tools: Admitted,
+    reservation: Reservation,
+    /// The output cap that goes upstream.
+    cap: Option<u64>,
+}
+
+fn check_input(policy: &Policy, call: &ChatRequest) -> Result<(), Rejection> {
+    input::judge(&policy.input, &call.content).map_err(|fault| match fault {
+        InputFault::TooLong { chars, limit } => Rejection::InputTooLong { chars, limit },
+        InputFault::Unsupported { pattern } => Rejection::InputUnsupported { pattern },
+    })?;
+    match call.substitute {
+        Some(member) => Err(Rejection::SubstituteDenied {
+            member: member.to_owned(),
+        }),
+        None => Ok(()),
+    }
+}
+
+async fn reserve(
+    books: &Books,
+    purse: &Purse,
+    mut need: Need,
+    exact_input: impl FnOnce() -> u64,
+    now_ms: i64,
+) -> Result<Reservation, Rejection> {
+    let refusal = match purse.reserve(books, &need, now_ms).await {
+        Ok(reservation) => return Ok(reservation),
+        Err(refusal) => refusal,
+    };
+    // The cheap bound did not fit; counting closer may.
+    let exact = exact_input();
+    if exact >= need.input_tokens {
+        return Err(refusal.into());
+    }
+    need.input_tokens = exact;
+    purse
+        .reserve(books, &need, now_ms)
+        .await
+        .map_err(Rejection::from)
+}

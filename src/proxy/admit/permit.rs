@@ -1,0 +1,318 @@
+//! The permit: the right to send one request, and the duty to settle it. Only admission makes one.
+
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+use super::{
+    super::{
+        rejection::{Rejection, Source, Told},
+        resolve::Target,
+    },
+    Asked, Granted,
+    cap::cap_edit,
+};
+use crate::{
+    books::{Books, Refusal, Reservation},
+    clock::Clock,
+    config::Provider,
+    engine::{
+        call::{Api, ChatRequest, Edits},
+        chain::{CallGuard, Delivery, Offered},
+        chat::{CallRules, Judged, Tally},
+        guard::input,
+        policy::{Batch, OnBlock, Policy},
+        record::{Event, JudgedCall, OfferNotes, Opening, Refused, Subject},
+        responses::OwnIds,
+        tokens,
+    },
+    store::{Owned, Owner},
+};
+
+/// The right to send one request, and the duty to settle it: once, with what was used. One
+/// that is dropped unsettled was left by its client.
+pub struct Permit {
+    pub(super) books: Books,
+    pub(super) clock: Clock,
+    pub(super) request_id: Arc<str>,
+    pub(super) key: Arc<str>,
+    pub(super) reply_seed: u128,
+    pub(super) subject: Subject,
+    pub(super) target: Target,
+    pub(super) api: Api,
+    pub(super) body: Bytes,
+    pub(super) stream: bool,
+    pub(super) hide_usage: bool,
+    /// The cap that was sent, if it is lower than the client's.
+    pub(super) lowered_cap: Option<u64>,
+    pub(super) input_estimate: u64,
+    /// Judges the calls that the model proposes.
+    pub(super) call_guard: CallGuard,
+    /// How blocked calls are told.
+    pub(super) delivery: Delivery,
+    pub(super) reservation: Option<Reservation>,
+    pub(super) sent: bool,
+    pub(super) started_ms: i64,
+}
+
+pub(super) fn permit(
+    books: &Books,
+    clock: &Clock,
+    asked: &Asked<'_>,
+    call: &ChatRequest,
+    body: &Bytes,
+    granted: Granted,
+) -> Permit {
+    let Granted {
+        target,
+        tools,
+        reservation,
+        cap,
+    } = granted;
+    let input_bound = reservation.input_tokens();
+    let ask_usage = call.stream && call.api == Api::Chat && target.provider.stream_usage;
+    let insert_usage = ask_usage && call.include_usage != Some(true);
+    let edits = Edits {
+        model: (*target.model != *call.model).then_some(&*target.model),
+        include_usage: insert_usage,
+        cap: cap.and_then(|cap| cap_edit(call, &target.provider, cap)),
+        tools: &tools.patches,
+    };
+    let sent = call.rewrite(body, &edits);
+    let client_cap = call.cap.map(|(_, cap)| cap);
+    let permit = Permit {
+        books: books.clone(),
+        clock: clock.clone(),
+        request_id: Arc::clone(asked.request_id),
+        key: Arc::clone(&asked.key.name),
+        reply_seed: seed(asked.request_id),
+        subject: subject(asked, call),
+        api: call.api,
+        body: sent,
+        stream: call.stream,
+        hide_usage: insert_usage,
+        lowered_cap: cap.filter(|cap| client_cap.is_some_and(|asked| *cap < asked)),
+        input_estimate: tokens::estimate(call.content.bytes + call.tool_bytes()).min(input_bound),
+        call_guard: call_guard(asked, tools.offered),
+        delivery: delivery(asked.policy, call),
+        reservation: Some(reservation),
+        sent: false,
+        started_ms: asked.started_ms,
+        target,
+    };
+    permit.record_start(asked.policy, call, body, cap, tools.notes);
+    permit
+}
+
+fn call_guard(asked: &Asked<'_>, offered: Offered) -> CallGuard {
+    CallGuard::new(
+        Arc::clone(&asked.policy.label),
+        Arc::clone(&asked.policy.tools),
+        Arc::clone(&asked.live.config.contracts),
+        Arc::clone(&asked.key.tenant),
+        Arc::new(offered),
+    )
+}
+
+/// How a blocked call can be told to this client.
+fn delivery(policy: &Policy, call: &ChatRequest) -> Delivery {
+    Delivery {
+        as_error: policy.tools.on_block == OnBlock::Error || call.forces_structure(),
+        each: policy.tools.batch == Batch::Each,
+    }
+}
+
+fn subject(asked: &Asked<'_>, call: &ChatRequest) -> Subject {
+    Subject {
+        key: Some(Arc::clone(&asked.key.name)),
+        tenant: Some(Arc::clone(&asked.key.tenant)),
+        policy: Some(Arc::clone(&asked.policy.label)),
+        requested_model: Some(call.model.as_str().into()),
+    }
+}
+
+/// The random part of the request id, as a number.
+fn seed(request_id: &str) -> u128 {
+    let digits = request_id.rsplit('_').next().unwrap_or_default();
+    u128::from_str_radix(digits, 16).unwrap_or_default()
+}
+
+impl Permit {
+    pub fn provider(&self) -> &Arc<Provider> {
+        &self.target.provider
+    }
+
+    pub fn api(&self) -> Api {
+        self.api
+    }
+
+    pub fn body(&self) -> &Bytes {
+        &self.body
+    }
+
+    /// Once it is answered, a long stream does not keep its request in memory.
+    pub fn let_body_go(&mut self) {
+        self.body = Bytes::new();
+    }
+
+    /// Makes the ids of an answer of our own.
+    pub fn reply_seed(&self) -> u128 {
+        self.reply_seed
+    }
+
+    /// Whether the client asked for a stream.
+    pub fn is_stream(&self) -> bool {
+        self.stream
+    }
+
+    /// How the calls of this request's answer are judged and told.
+    pub fn call_rules(&self) -> CallRules {
+        CallRules {
+            policy: Arc::clone(&self.call_guard.policy),
+            judge: Arc::new(self.call_guard.clone()),
+            delivery: self.delivery,
+            decision: self.decision(),
+        }
+    }
+
+    /// The id under which the answer's headers and the record name what was decided.
+    pub fn decision(&self) -> String {
+        let fresh = self.request_id.trim_start_matches("req_");
+        format!("dec_{fresh}")
+    }
+
+    /// Notes whose an answer is that the provider keeps, before the client has its end.
+    pub fn own(&self, own: OwnIds, tally: &Tally) {
+        let usage = tally.usage.map(|read| read.usage);
+        let owned = |id, tokens| Owned {
+            id,
+            owner: Owner {
+                key: Arc::clone(&self.key),
+                provider: Arc::clone(&self.target.provider.name),
+                tokens,
+                unanswered: None,
+            },
+        };
+        let output = usage.map(|usage| usage.output);
+        let mut all: Vec<Owned> = own.items.into_iter().map(|id| owned(id, output)).collect();
+        all.extend(own.notices.into_iter().map(|id| {
+            let mut ours = owned(id, Some(0));
+            ours.owner.provider = "".into();
+            ours
+        }));
+        all.extend(own.response.map(|id| {
+            let total = usage.map(|usage| usage.input.saturating_add(usage.output));
+            let mut response = owned(id, total);
+            if !own.unanswered.is_empty() {
+                response.owner.unanswered = serde_json::to_string(&own.unanswered).ok();
+            }
+            response
+        }));
+        self.books.own(all);
+    }
+
+    /// Writes down what became of a call: its names, codes and digest, never its arguments.
+    pub fn record_call(&self, judged: &Judged) {
+        let mut call = JudgedCall::of(&self.subject, &judged.judgement);
+        call.delivered = judged.delivered;
+        let event = Event::CallJudged(Box::new(call));
+        self.books.record(Some(Arc::clone(&self.request_id)), event);
+    }
+
+    pub fn hides_usage(&self) -> bool {
+        self.hide_usage
+    }
+
+    pub fn lowered_cap(&self) -> Option<u64> {
+        self.lowered_cap
+    }
+
+    /// From here on a client that leaves is charged for what went in.
+    pub fn mark_sent(&mut self) {
+        self.sent = true;
+    }
+
+    /// Whether what leaves must be covered first.
+    pub fn grows(&self) -> bool {
+        let reservation = self.reservation.as_ref();
+        reservation.is_some_and(|held| held.covered().is_some())
+    }
+
+    /// Estimates never count what no limit was asked for.
+    pub(super) fn covered(&self) -> u64 {
+        let covered = self.reservation.as_ref().and_then(Reservation::covered);
+        covered.unwrap_or(u64::MAX)
+    }
+
+    /// Ready once `output` tokens of the answer are covered.
+    ///
+    /// # Errors
+    /// The limit that leaves no more.
+    pub fn poll_cover(&mut self, cx: &mut Context<'_>, output: u64) -> Poll<Result<(), Refusal>> {
+        let now_ms = self.clock.now_ms();
+        match &mut self.reservation {
+            Some(held) => held.poll_cover(cx, output, now_ms),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// The words of a refusal in the middle of an answer.
+    pub fn tell(&self, rejection: &Rejection) -> Told {
+        let fresh = self.request_id.trim_start_matches("req_");
+        rejection.tell(Source {
+            decision: &format!("dec_{fresh}"),
+            policy: self.subject.policy.as_deref(),
+        })
+    }
+
+    /// Beside the settlement, so that the ledger names the limit.
+    pub fn record_refused(&self, rejection: &Rejection, told: &Told) {
+        let refused = Refused {
+            subject: self.subject.clone(),
+            code: told.code,
+            status: told.status.as_u16(),
+            rule: rejection.rule(),
+            source: None,
+            duration_ms: self.clock.now_ms() - self.started_ms,
+        };
+        let event = Event::RequestRefused(Box::new(refused));
+        self.books.record(Some(Arc::clone(&self.request_id)), event);
+    }
+
+    /// Nothing was sent, and nothing will be: everything goes back.
+    pub fn withdraw(&mut self) {
+        if let Some(reservation) = self.reservation.take() {
+            reservation.release(self.clock.now_ms());
+        }
+    }
+
+    fn record_start(
+        &self,
+        policy: &Policy,
+        call: &ChatRequest,
+        body: &[u8],
+        cap: Option<u64>,
+        tools: OfferNotes,
+    ) {
+        let reserved = self.reservation.as_ref();
+        let sensitive = input::is_sensitive(&policy.input, &call.content);
+        let opening = Opening {
+            subject: self.subject.clone(),
+            provider: Arc::clone(&self.target.provider.name),
+            resolved_model: Arc::clone(&self.target.model),
+            stream: self.stream,
+            reserved_nano_usd: reserved.map_or(0, |held| held.cost),
+            reserved_tokens: reserved.map_or(0, |held| held.tokens),
+            output_cap: cap,
+            body_sha256: hex::encode(Sha256::digest(body)),
+            warnings: sensitive.then_some("input_sensitive").into_iter().collect(),
+            tools,
+        };
+        let event = Event::RequestStarted(Box::new(opening));
+        self.books.record(Some(Arc::clone(&self.request_id)), event);
+    }
+}

@@ -1,0 +1,312 @@
+//! A stream on its way: pieces in, judged, out; the clocks beside it.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, Response, StatusCode};
+use tokio::time::{Instant, Sleep};
+
+use super::{Body, KEPT, failed::answered, keep, mark_stream};
+use crate::{
+    engine::{chat::StreamRules, record::Outcome},
+    proxy::{
+        admit::Permit,
+        answer::StreamedAnswer,
+        elastic::Elastic,
+        rejection::{Rejection, UpstreamFault},
+        upstream::{Reply, ReplyBody},
+    },
+};
+
+/// One event of a stream. Bytes.
+const LARGEST_EVENT: usize = 16 << 20;
+/// Calls of one stream, with what waits beside them. Bytes.
+const MOST_WITHHELD: usize = 16 << 20;
+/// Calls that are not whole by then never will be.
+const LONGEST_WITHHELD: Duration = Duration::from_mins(10);
+/// A client that hears nothing for longer may take the connection for dead.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// So long an answer may keep its status open, since clients wait longer for headers.
+const STATUS_WITHIN: Duration = Duration::from_secs(50);
+
+/// So much is written together at most.
+const LARGEST_WRITE: usize = 64 << 10;
+
+/// So often the source is looked at again before a piece is written: its connection is a task of
+/// its own that hands over one piece a turn. The HTTP library asks twice in one turn, so that the
+/// second look of ours is the first that can find more.
+const LOOKS: u8 = 2;
+
+/// A stream on its way.
+pub struct Relay {
+    pub(super) permit: Permit,
+    pub(super) source: ReplyBody,
+    pub(super) answer: StreamedAnswer,
+    /// Where the reservation grows with the answer.
+    pub(super) elastic: Option<Elastic>,
+    /// What may leave.
+    pub(super) ready: Vec<Bytes>,
+    /// A limit cut the answer before anything had left.
+    pub(super) refused: Option<Rejection>,
+    pub(super) idle: Duration,
+    pub(super) begun: Instant,
+    pub(super) last_piece: Instant,
+    pub(super) last_sent: Instant,
+    pub(super) withheld_since: Option<Instant>,
+    pub(super) alarm: Pin<Box<Sleep>>,
+    /// Something has left.
+    pub(super) delivered: bool,
+    /// How often in a row nothing more was there.
+    pub(super) looks: u8,
+    pub(super) outcome: Outcome,
+}
+
+pub(super) async fn respond(permit: Permit, reply: Reply) -> Result<Response<Body>, Rejection> {
+    let idle = permit.provider().idle_timeout;
+    let rules = StreamRules {
+        hide_usage: permit.hides_usage(),
+        largest_event: LARGEST_EVENT,
+        most_withheld: MOST_WITHHELD,
+        calls: permit.call_rules(),
+    };
+    let api = permit.api();
+    let elastic = permit.grows().then(Elastic::default);
+    let now = Instant::now();
+    let mut relay = Relay {
+        permit,
+        source: reply.body,
+        answer: StreamedAnswer::new(api, rules),
+        elastic,
+        ready: Vec::new(),
+        refused: None,
+        idle,
+        begun: now,
+        last_piece: now,
+        last_sent: now,
+        withheld_since: None,
+        alarm: Box::pin(tokio::time::sleep(idle.min(KEEP_ALIVE))),
+        delivered: false,
+        looks: 0,
+        outcome: Outcome::Completed,
+    };
+    if !relay.permit.is_stream() {
+        return relay.into_body(&reply.headers).await;
+    }
+    // While nothing has left, a failure can still be told with a status.
+    std::future::poll_fn(|cx| relay.poll_first(cx)).await;
+    if let Some(rejection) = relay.refused.take() {
+        return Err(rejection);
+    }
+    if relay.ready.is_empty() && !relay.answer.has_sent() {
+        return Err(relay.give_up());
+    }
+    let mut response = Response::new(Body::Stream(Box::new(relay)));
+    let headers = response.headers_mut();
+    keep(&reply.headers, headers, KEPT);
+    mark_stream(headers);
+    Ok(response)
+}
+
+impl Relay {
+    fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while self.ready.is_empty() && !self.is_over() {
+            std::task::ready!(self.poll_source(cx));
+        }
+        Poll::Ready(())
+    }
+
+    fn is_over(&self) -> bool {
+        self.answer.is_over() && !self.elastic.as_ref().is_some_and(Elastic::holds)
+    }
+
+    pub(super) fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        std::task::ready!(self.poll_input(cx));
+        for judged in self.answer.take_judged() {
+            self.permit.record_call(&judged);
+        }
+        let own = self.answer.take_own_ids();
+        self.permit.own(own, self.answer.tally());
+        Poll::Ready(())
+    }
+
+    /// Takes one piece in, or the end, or the alarm.
+    fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.elastic.as_ref().is_some_and(Elastic::holds) {
+            return self.poll_elastic(cx);
+        }
+        match self.source.poll_piece(cx) {
+            Poll::Ready(Some(Ok(piece))) => {
+                self.last_piece = Instant::now();
+                self.looks = 0;
+                if let Some(elastic) = &mut self.elastic {
+                    elastic.push(piece);
+                    return self.poll_elastic(cx);
+                }
+                self.answer.feed(piece, &mut self.ready);
+                self.mind_the_wait(self.last_piece);
+            }
+            Poll::Ready(end) => {
+                let cut = end.is_some();
+                self.answer.end(cut, &mut self.ready);
+            }
+            Poll::Pending => return self.poll_alarm(cx),
+        }
+        Poll::Ready(())
+    }
+
+    fn poll_elastic(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(elastic) = &mut self.elastic else {
+            return Poll::Ready(());
+        };
+        let read = elastic.poll_read(cx, &mut self.permit, &mut self.answer, &mut self.ready);
+        if let Err(refusal) = std::task::ready!(read) {
+            self.cut(refusal.into());
+        }
+        self.mind_the_wait(self.last_piece);
+        Poll::Ready(())
+    }
+
+    /// Ends the answer at a limit: what has left stays, the reason follows, the provider is left.
+    fn cut(&mut self, rejection: Rejection) {
+        let told = self.permit.tell(&rejection);
+        self.outcome = Outcome::Cut;
+        self.permit.complete(self.answer.tally(), Outcome::Cut);
+        self.source = ReplyBody::Over;
+        let nothing_left = self.ready.is_empty() && !self.delivered;
+        self.answer.cut(&told.body, &mut self.ready);
+        if nothing_left {
+            self.ready.clear();
+            self.refused = Some(rejection);
+        } else {
+            self.permit.record_refused(&rejection, &told);
+        }
+    }
+
+    /// One timer for the whole stream: it is set again only when it goes off too early.
+    fn poll_alarm(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            std::task::ready!(self.alarm.as_mut().poll(cx));
+            let now = Instant::now();
+            let due = self.last_piece + self.idle;
+            if due <= now {
+                self.outcome = Outcome::UpstreamFailed;
+                let words = format!("The provider sent nothing for {:?}.", self.idle);
+                self.answer
+                    .stop("upstream_timeout", &words, &mut self.ready);
+                return Poll::Ready(());
+            }
+            self.alarm.as_mut().reset(due.min(now + KEEP_ALIVE));
+            self.mind_the_wait(now);
+            if !self.ready.is_empty() || self.answer.is_over() {
+                return Poll::Ready(());
+            }
+        }
+    }
+
+    /// While something is withheld, the client hears of it now and then, and not for ever.
+    fn mind_the_wait(&mut self, now: Instant) {
+        if !self.ready.is_empty() {
+            self.last_sent = now;
+        }
+        if !self.answer.has_sent() && now >= self.begun + STATUS_WITHIN {
+            self.answer.speak(&mut self.ready);
+        }
+        if !self.answer.is_withholding() {
+            self.withheld_since = None;
+            return;
+        }
+        let since = *self.withheld_since.get_or_insert(now);
+        if now >= since + LONGEST_WITHHELD {
+            let words = "The provider did not finish a tool call in time.";
+            self.answer.stop("malformed_output", words, &mut self.ready);
+        } else if now >= self.last_sent + KEEP_ALIVE {
+            self.last_sent = now;
+            self.answer.keep_alive(&mut self.ready);
+        }
+    }
+
+    /// The stream failed before anything of it was sent.
+    pub(super) fn give_up(&mut self) -> Rejection {
+        let tally = self.answer.tally().clone();
+        let blocks = self.answer.refused();
+        if !blocks.is_empty() {
+            let blocks = blocks.to_vec();
+            let blocked = Rejection::CallsBlocked { blocks };
+            return self.permit.refuse(&tally, Outcome::Completed, blocked);
+        }
+        let provider = self.permit.provider().name.to_string();
+        let rejection = match &tally.error {
+            Some(_) if self.outcome == Outcome::UpstreamFailed => UpstreamFault::Timeout {
+                provider,
+                after: self.idle,
+            }
+            .into(),
+            Some(error) => answered(StatusCode::BAD_GATEWAY, error.clone(), HeaderMap::new()),
+            None => UpstreamFault::Broken { provider }.into(),
+        };
+        self.permit
+            .refuse(&tally, Outcome::UpstreamError, rejection)
+    }
+
+    pub(super) fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        loop {
+            let size: usize = self.ready.iter().map(Bytes::len).sum();
+            if self.is_over() || size >= LARGEST_WRITE {
+                if size == 0 {
+                    self.settle();
+                    return Poll::Ready(None);
+                }
+                return Poll::Ready(Some(self.take()));
+            }
+            match self.poll_source(cx) {
+                Poll::Ready(()) => {}
+                Poll::Pending if size == 0 => return Poll::Pending,
+                // The connection's own task may hold more that has already arrived.
+                Poll::Pending if self.looks < LOOKS => {
+                    self.looks += 1;
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                Poll::Pending => return Poll::Ready(Some(self.take())),
+            }
+        }
+    }
+
+    fn take(&mut self) -> Bytes {
+        self.looks = 0;
+        self.delivered = true;
+        if self.ready.len() == 1 {
+            return self.ready.pop().unwrap_or_default();
+        }
+        let size = self.ready.iter().map(Bytes::len).sum();
+        let mut all = BytesMut::with_capacity(size);
+        self.ready
+            .drain(..)
+            .for_each(|piece| all.extend_from_slice(&piece));
+        all.freeze()
+    }
+
+    pub(super) fn settle(&mut self) {
+        let tally = self.answer.tally();
+        let outcome = match (self.outcome, &tally.error) {
+            (Outcome::Completed, Some(_)) => Outcome::UpstreamFailed,
+            (outcome, _) => outcome,
+        };
+        self.permit.complete(tally, outcome);
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        let outcome = if self.answer.is_over() {
+            self.outcome
+        } else {
+            Outcome::ClientGone
+        };
+        self.permit.complete(self.answer.tally(), outcome);
+    }
+}

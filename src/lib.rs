@@ -2,6 +2,7 @@
 
 pub mod admin;
 pub mod app;
+pub mod approval;
 pub mod books;
 pub mod cli;
 pub mod clock;

@@ -107,6 +107,7 @@ impl Judge for All {
             tool: String::new(),
             rule: String::new(),
             message: String::new(),
+            approval: None,
         };
         Judgement {
             tool: call.name.clone(),
@@ -114,7 +115,9 @@ impl Judge for All {
             arguments: call.arguments.clone(),
             digest: String::new(),
             blocked: (!allowed).then(block),
-            inner: Vec::new(),
+            paused: None,
+        approval: None,
+        inner: Vec::new(),
         }
     }
 }
@@ -125,6 +128,7 @@ fn rules(allows: bool, delivery: Delivery) -> CallRules {
         delivery,
         policy: "p@1".into(),
         decision: "dec_1".to_owned(),
+        rulings: None,
     }
 }
 

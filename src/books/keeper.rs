@@ -3,16 +3,17 @@
 
 use std::{
     collections::HashMap,
+    pin::Pin,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::{Shared, account::Account};
+use super::{Shared, account::Account, desk};
 use crate::{
     engine::record::Record,
-    store::{Batch, GrantReply, GrantRequest, Owned, Owner, Store, StoreError},
+    store::{Batch, GrantReply, GrantRequest, Owned, Owner, Store, StoreError, approvals::Status},
 };
 
 /// Records and settlements are on disk at most this much later.
@@ -42,11 +43,19 @@ pub enum Message {
         ids: Vec<String>,
         reply: oneshot::Sender<Vec<Option<Owner>>>,
     },
+    /// Something else to do at the store, as of everything before this.
+    Errand(Errand),
+    /// Look at once what people decided.
+    Sweep,
     /// Answer when everything before this is on disk.
     Flush(oneshot::Sender<()>),
     /// Give everything back and end.
     Close(oneshot::Sender<()>),
 }
+
+/// Work at the store whose answer somebody waits for.
+pub type Errand = Box<dyn for<'a> FnOnce(&'a mut dyn Store) -> Work<'a> + Send>;
+pub type Work<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 #[derive(Default)]
 struct Pending {
@@ -55,6 +64,9 @@ struct Pending {
     asks: HashMap<Arc<str>, (Arc<Account>, u64)>,
     owned: Vec<Owned>,
     questions: Vec<Question>,
+    errands: Vec<Errand>,
+    noted: Vec<(String, Status)>,
+    sweep: bool,
     waiting: Vec<oneshot::Sender<()>>,
     urgent: bool,
     closing: bool,
@@ -80,9 +92,15 @@ pub async fn run(
                     return;
                 }
             }
-            _ = tick.tick() => pending.changed.extend(active.drain()),
+            _ = tick.tick() => {
+                pending.changed.extend(active.drain());
+                pending.sweep = true;
+            }
         }
         pending.add_all(messages);
+        if pending.sweep && shared.desk.is_open() {
+            sweep(&mut *store, &shared, &mut pending).await;
+        }
         if pending.is_empty() {
             continue;
         }
@@ -93,6 +111,8 @@ pub async fn run(
         }
         let waiting = std::mem::take(&mut pending.waiting);
         let questions = std::mem::take(&mut pending.questions);
+        let errands = std::mem::take(&mut pending.errands);
+        let decided = !pending.noted.is_empty();
         let written = commit(&mut *store, &shared, pending, &mut active).await;
         if closing || !written {
             if written {
@@ -105,6 +125,35 @@ pub async fn run(
         }
         tell(waiting);
         answer(&mut *store, questions).await;
+        for errand in errands {
+            errand(&mut *store).await;
+        }
+        // What was decided is on disk before anything is released by it.
+        if decided {
+            shared.desk.announce();
+        }
+    }
+}
+
+/// Takes in what became of approvals, here or by another process.
+async fn sweep(store: &mut dyn Store, shared: &Shared, pending: &mut Pending) {
+    let now_ms = shared.clock.now_ms();
+    match store.unnoted(now_ms).await {
+        Ok(changed) if changed.is_empty() => {
+            let waiting = store.conversations(now_ms).await;
+            shared.desk.keep_only(waiting.unwrap_or_default());
+        }
+        Ok(changed) => {
+            for approval in changed {
+                pending.noted.push((approval.id.clone(), approval.status));
+                pending.records.push(desk::record(approval, now_ms));
+            }
+            shared
+                .queued
+                .fetch_add(pending.noted.len(), Ordering::AcqRel);
+            pending.urgent = true;
+        }
+        Err(error) => tracing::warn!(%error, "what became of approvals could not be read"),
     }
 }
 
@@ -184,6 +233,14 @@ impl Pending {
                 self.urgent = true;
                 self.questions.push((ids, reply));
             }
+            Message::Errand(errand) => {
+                self.urgent = true;
+                self.errands.push(errand);
+            }
+            Message::Sweep => {
+                self.urgent = true;
+                self.sweep = true;
+            }
             Message::Flush(done) => {
                 self.urgent = true;
                 self.waiting.push(done);
@@ -202,6 +259,8 @@ impl Pending {
             && self.asks.is_empty()
             && self.owned.is_empty()
             && self.questions.is_empty()
+            && self.errands.is_empty()
+            && self.noted.is_empty()
             && self.waiting.is_empty()
     }
 }
@@ -218,6 +277,7 @@ async fn commit(
     let mut batch = Batch {
         records: pending.records,
         owned: pending.owned,
+        noted: pending.noted,
         now_ms,
         ..Batch::default()
     };

@@ -2,6 +2,7 @@
 //! for ahead of need, everything written down in batches by one thread of its own.
 
 mod account;
+mod desk;
 mod growth;
 mod keeper;
 mod need;
@@ -28,6 +29,7 @@ use self::{
     purse::Parallel,
 };
 pub use self::{
+    desk::{Desk, Outcome},
     growth::STEP,
     need::Need,
     purse::{Purse, RateView},
@@ -71,6 +73,7 @@ pub struct Shared {
     /// `on_down = "local"`: go on with what is leased, and with limits by the minute on our own
     /// count.
     go_on_when_down: bool,
+    desk: Desk,
 }
 
 /// Why a reservation was not made.
@@ -154,6 +157,7 @@ impl Books {
         go_on_when_down: bool,
     ) -> Result<Self, StoreError> {
         let recovered = store.recover(clock.now_ms()).await?;
+        let waiting = store.conversations(clock.now_ms()).await?;
         let (to_keeper, inbox) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             clock,
@@ -167,6 +171,7 @@ impl Books {
             closing: AtomicBool::new(false),
             failure: Mutex::new(None),
             go_on_when_down,
+            desk: Desk::new(waiting),
         });
         let books = Self(Arc::clone(&shared));
         books.record_recovered(recovered);

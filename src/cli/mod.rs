@@ -1,5 +1,6 @@
 //! The command line: one file a command.
 
+mod approvals;
 mod check;
 mod health;
 mod keys;
@@ -9,9 +10,17 @@ mod models;
 mod serve;
 mod spend;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::{Parser, Subcommand};
+
+use crate::{
+    approval::Wish,
+    config::{Config, StoreUrl},
+};
 
 /// Exit codes that scripts can use: 0 well, 1 it did not work, 2 wrong usage.
 #[derive(Parser)]
@@ -63,6 +72,9 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Tool calls that wait for a person
+    #[command(subcommand)]
+    Approvals(ApprovalsCommand),
     /// What happened
     #[command(subcommand)]
     Ledger(LedgerCommand),
@@ -88,6 +100,47 @@ enum KeysCommand {
         #[arg(long, default_value = "demo")]
         policy: String,
     },
+}
+
+#[derive(Subcommand)]
+enum ApprovalsCommand {
+    /// Those that wait, newest first
+    #[command(after_help = "Example:\n  tallygate approvals list --json")]
+    List {
+        /// Also those that are decided
+        #[arg(long)]
+        all: bool,
+        /// For machines
+        #[arg(long)]
+        json: bool,
+    },
+    /// One of them, with the call's arguments while it waits
+    #[command(after_help = "Example:\n  tallygate approvals show apr_0123")]
+    Show {
+        id: String,
+        /// For machines
+        #[arg(long)]
+        json: bool,
+    },
+    /// Let the call pass, once
+    #[command(after_help = "Example:\n  tallygate approvals approve apr_0123 --reason 'checked'")]
+    Approve(Decision),
+    /// Turn the call down; the client is told the reason
+    #[command(
+        after_help = "Example:\n  tallygate approvals reject apr_0123 --reason 'wrong account'"
+    )]
+    Reject(Decision),
+}
+
+#[derive(clap::Args)]
+struct Decision {
+    id: String,
+    /// Told to the client when the call is turned down
+    #[arg(long, default_value = "")]
+    reason: String,
+    /// Who decides, for the record
+    #[arg(long, env = "USER", default_value = "command line")]
+    by: String,
 }
 
 #[derive(Subcommand)]
@@ -124,6 +177,7 @@ pub fn run() -> ExitCode {
         Command::Models { json } => models::models(file, json),
         Command::Migrate => migrate::migrate(file),
         Command::Spend { json } => spend::spend(file, json),
+        Command::Approvals(command) => approve(file, &command),
         Command::Ledger(LedgerCommand::Tail {
             lines,
             follow,
@@ -139,6 +193,23 @@ pub fn run() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn approve(file: &Path, command: &ApprovalsCommand) -> anyhow::Result<ExitCode> {
+    let (decision, wish) = match command {
+        ApprovalsCommand::List { all, json } => return approvals::list(file, *all, *json),
+        ApprovalsCommand::Show { id, json } => return approvals::show(file, id, *json),
+        ApprovalsCommand::Approve(decision) => (decision, Wish::Approve),
+        ApprovalsCommand::Reject(decision) => (decision, Wish::Reject),
+    };
+    let said = (&*decision.by, &*decision.reason);
+    approvals::decide(file, &decision.id, wish, said)
+}
+
+/// Where the store's file is.
+fn database(config: &Config) -> PathBuf {
+    let StoreUrl::Sqlite(path) = &config.store.url;
+    path.clone()
 }
 
 /// A small runtime for commands that read the store.

@@ -34,6 +34,7 @@ fn main(root: &mut Table<'_>) -> Option<Config> {
     let server = root.section("server", server::server);
     let store = root.section("store", server::store);
     let durability = root.section("ledger", server::durability);
+    let approvals = root.section("approvals", server::approvals);
     let providers = providers(root);
     let aliases = models(root, &providers);
     let contracts = tools::contracts(root);
@@ -54,6 +55,7 @@ fn main(root: &mut Table<'_>) -> Option<Config> {
         server: server?,
         store: store??,
         durability: durability?,
+        approvals: approvals?,
         providers: providers.all,
         aliases,
         keys: keys.all,

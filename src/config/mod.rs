@@ -48,6 +48,7 @@ pub struct Config {
     pub server: Server,
     pub store: Store,
     pub durability: Durability,
+    pub approvals: Approvals,
     /// In the order of the file.
     pub providers: Vec<Arc<Provider>>,
     pub aliases: HashMap<Box<str>, Alias>,
@@ -106,6 +107,15 @@ pub enum OnDown {
 pub enum Durability {
     Batched,
     BeforeRelease,
+}
+
+/// `[approvals]`: how long people have, and who is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Approvals {
+    /// How long a client may wait on the open connection; zero answers "pending" at once.
+    pub wait: Duration,
+    /// An approval that nobody decided by then is denied.
+    pub expires: Duration,
 }
 
 #[derive(Debug)]

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::{
-    Durability, OnDown, Server, Store, StoreUrl,
+    Approvals, Durability, OnDown, Server, Store, StoreUrl,
     reader::Table,
     urls::{origin, store as store_url},
-    values::{address, duration, one_of, positive, size},
+    values::{address, duration, one_of, positive, size, timeout},
 };
 
 pub(super) fn server(table: &mut Table<'_>) -> Server {
@@ -48,6 +48,28 @@ pub(super) fn store(table: &mut Table<'_>) -> Option<Store> {
         on_down,
     })
 }
+
+pub(super) fn approvals(table: &mut Table<'_>) -> Approvals {
+    let approvals = Approvals {
+        wait: table.or("wait", Duration::from_mins(5), duration),
+        expires: table.or("expires", Duration::from_hours(24), timeout),
+    };
+    for (member, given, most) in [
+        ("wait", approvals.wait, LONGEST_WAIT),
+        ("expires", approvals.expires, LONGEST_EXPIRY),
+    ] {
+        if given > most {
+            let hours = most.as_secs() / 3600;
+            let place = table.place_of(member);
+            place.mistake(format!("is too long; up to \"{hours}h\""));
+        }
+    }
+    approvals
+}
+
+/// No client keeps a connection open for longer.
+const LONGEST_WAIT: Duration = Duration::from_hours(1);
+const LONGEST_EXPIRY: Duration = Duration::from_hours(30 * 24);
 
 pub(super) fn durability(table: &mut Table<'_>) -> Durability {
     let words = [

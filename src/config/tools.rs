@@ -17,7 +17,9 @@ use crate::engine::{
         ArgumentRule, Bound, Conditions, Decimal, HostPattern, Json, NEVER_OBSERVED, OBSERVABLE,
         Pointer, Scalar, Schema, WholePattern, is_plain_path, is_tool_name,
     },
-    policy::{Batch, Contract, Contracts, Effect, OnBlock, OnOffer, Pattern, ToolRules},
+    policy::{
+        Approval, Batch, Contract, Contracts, Effect, OnBlock, OnOffer, Output, Pattern, ToolRules,
+    },
 };
 
 pub(super) fn contracts(root: &mut Table<'_>) -> Contracts {
@@ -55,8 +57,20 @@ fn contract(name: &str, table: &mut Table<'_>) -> Contract {
         schema: schema.map(|(_, schema)| Arc::new(schema)),
         tenant_arguments: tenant_arguments.unwrap_or_default(),
         arguments,
+        approval: table.or("approval", Approval::default(), one_of(APPROVALS)),
+        output: table.or("output", Output::default(), one_of(OUTPUTS)),
     }
 }
+
+const APPROVALS: &[(&str, Approval)] = &[
+    ("never", Approval::Never),
+    ("always", Approval::Always),
+    ("when_tainted", Approval::WhenTainted),
+];
+const OUTPUTS: &[(&str, Output)] = &[
+    ("trusted", Output::Trusted),
+    ("untrusted", Output::Untrusted),
+];
 
 /// Reads `{ file = "…" }`. `None` is a told mistake.
 fn schema(table: &mut Table<'_>) -> Option<(Json, Schema)> {
@@ -122,13 +136,13 @@ fn conditions(table: &mut Table<'_>) -> Conditions {
 
 /// What a policy's `[tools]` says.
 pub(super) fn rules(table: &mut Table<'_>, contracts: &Contracts) -> ToolRules {
-    table.refuse_idle(unenforced::IN_TOOL_RULES);
     let on_offer = [("refuse", OnOffer::Refuse), ("strip", OnOffer::Strip)];
     let on_block = [("replace", OnBlock::Replace), ("error", OnBlock::Error)];
     let batch = [("all", Batch::All), ("each", Batch::Each)];
     let rules = ToolRules {
         allow: table.list("allow", entry),
         deny: table.list("deny", entry).unwrap_or_default(),
+        require_approval: table.list("require_approval", entry).unwrap_or_default(),
         require_contract: table.or("require_contract", false, flag),
         observe: table.list("observe", layer).unwrap_or_default(),
         on_offer: table.or("on_offer", OnOffer::default(), one_of(&on_offer)),
@@ -138,6 +152,7 @@ pub(super) fn rules(table: &mut Table<'_>, contracts: &Contracts) -> ToolRules {
     for (list, entries) in [
         ("allow", rules.allow.as_deref()),
         ("deny", Some(&*rules.deny)),
+        ("require_approval", Some(&*rules.require_approval)),
     ] {
         for entry in entries.into_iter().flatten() {
             if let Some(warning) = idle_scope(entry, contracts) {

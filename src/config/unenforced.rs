@@ -3,18 +3,9 @@
 //! They are refused, since a protective setting must never be silently idle. Whoever builds one
 //! takes its name out here and reads it in its section.
 
-pub(super) const IN_MAIN_FILE: &[&str] = &["approvals", "operators"];
+pub(super) const IN_MAIN_FILE: &[&str] = &["operators"];
 
 /// `[tools.NAME]`.
-pub(super) const IN_CONTRACTS: &[&str] = &[
-    "after",
-    "approval",
-    "idempotent",
-    "max_calls_per_run",
-    "output",
-];
+pub(super) const IN_CONTRACTS: &[&str] = &["after", "idempotent", "max_calls_per_run"];
 
 pub(super) const IN_POLICY_FILES: &[&str] = &["loops", "output", "retry", "roles", "run"];
-
-/// `[tools]` of a policy.
-pub(super) const IN_TOOL_RULES: &[&str] = &["require_approval"];

@@ -32,6 +32,12 @@ pub enum Event {
     RequestRefused(Box<Refused>),
     /// A tool call that a model proposed, passed or not.
     CallJudged(Box<JudgedCall>),
+    /// A call waits for a person.
+    ApprovalOpened(Box<ApprovalNote>),
+    /// A person, or the time, decided.
+    ApprovalDecided(Box<ApprovalNote>),
+    /// The one delivery that an approval lets through was made.
+    ApprovalUsed(Box<ApprovalNote>),
     /// Refusals that are too many to be recorded one by one.
     RefusalsSummed(Summary),
     ConfigurationReloaded {
@@ -58,6 +64,9 @@ impl Event {
             Self::RequestSettled(_) => "request_settled",
             Self::RequestRefused(_) => "request_refused",
             Self::CallJudged(_) => "call_judged",
+            Self::ApprovalOpened(_) => "approval_opened",
+            Self::ApprovalDecided(_) => "approval_decided",
+            Self::ApprovalUsed(_) => "approval_used",
             Self::RefusalsSummed(_) => "refusals_summed",
             Self::ConfigurationReloaded { .. } => "configuration_reloaded",
             Self::ConfigurationRefused { .. } => "configuration_refused",
@@ -164,6 +173,28 @@ pub struct Refused {
     pub duration_ms: i64,
 }
 
+/// One step in the life of an approval.
+#[derive(Debug, Clone, Serialize)]
+pub struct ApprovalNote {
+    pub approval: String,
+    pub key: Arc<str>,
+    pub tenant: Arc<str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<String>,
+    /// `id@version`.
+    pub policy: Arc<str>,
+    /// As the model wrote it, cleaned.
+    pub tool: String,
+    pub arguments_sha256: String,
+    /// The rule that wanted a decision.
+    pub rule: String,
+    /// `pending`, `approved`, `rejected`, `expired`, `void`, `used`.
+    pub status: &'static str,
+    /// Who decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+}
+
 /// What the chain said of one call. Of its arguments nothing but the digest.
 #[derive(Debug, Clone, Serialize)]
 pub struct JudgedCall {
@@ -186,6 +217,9 @@ pub struct CallVerdict {
     /// The code of the layer that said no, or `guard_unavailable`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked: Option<&'static str>,
+    /// The approval by which it passed or did not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approval: Option<String>,
     /// The calls in a wrapper call.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub inner: Vec<CallVerdict>,
@@ -209,6 +243,7 @@ impl CallVerdict {
             arguments_sha256: judgement.digest.clone(),
             results: judgement.results.clone(),
             blocked: judgement.blocked.as_ref().map(|block| block.code),
+            approval: judgement.approval.clone(),
             inner: judgement.inner.iter().map(Self::of).collect(),
         }
     }

@@ -1,11 +1,13 @@
 //! An answer of either API, for a relay that need not know which.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use crate::engine::{
     call::Api,
-    chain::Block,
-    chat::{self, Answer, CallRules, ChatStream, Judged, StreamRules, Tally},
+    chain::{Block, Paused, Ruling},
+    chat::{self, Answer, CallRules, ChatStream, Judge, Judged, StreamRules, Tally},
     responses::{self, OwnIds, ResponsesStream, judge_whole},
 };
 
@@ -45,6 +47,16 @@ impl StreamedAnswer {
     /// The calls that are blocked, if that is told as an error.
     pub fn refused(&self) -> &[Block] {
         either!(self, judge => judge.refused())
+    }
+
+    /// The calls that wait for a person.
+    pub fn paused(&self) -> &[Paused] {
+        either!(self, judge => judge.paused())
+    }
+
+    /// Goes on with what people decided.
+    pub fn rule(&mut self, judge: Arc<dyn Judge>, rulings: Arc<[Ruling]>, out: &mut Vec<Bytes>) {
+        either!(self, stream => stream.rule(judge, rulings, out));
     }
 
     /// `true` once nothing more can come out.

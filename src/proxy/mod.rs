@@ -5,6 +5,7 @@ mod answer;
 mod auth;
 mod cors;
 mod elastic;
+mod held;
 mod intake;
 mod listings;
 mod live;
@@ -26,7 +27,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, hea
 use hyper::{Request, body::Incoming};
 
 use self::{
-    admit::Asked,
+    admit::{Admission, Asked},
     auth::Failures,
     listings::Listings,
     rejection::{Rejection, Source, Told},
@@ -218,8 +219,11 @@ impl Worker {
         headers: &HeaderMap,
         body: &bytes::Bytes,
     ) -> Result<Response<Body>, Rejection> {
-        let proxy = &*self.proxy;
-        let mut permit = admit::admit(&proxy.books, &proxy.clock, asked, body).await?;
+        let proxy = &self.proxy;
+        let mut permit = match admit::admit(proxy, asked, body).await? {
+            Admission::Send(permit) => permit,
+            Admission::Resume(permit, parked) => return relay::resume(permit, parked).await,
+        };
         if proxy.before_release {
             let flushed = proxy.books.flushed().await;
             if let Err(refusal) = flushed {

@@ -19,7 +19,7 @@ use crate::{
             Api,
             offers::{NoCompanions, Offers},
         },
-        chain::{CallGuard, Delivery, Offered},
+        chain::{CallGuard, Delivery, Facts, Offered},
         chat::{self, CallRules},
         guard::tool_offers,
         policy::{Batch, Key, OnBlock, Policy},
@@ -109,6 +109,8 @@ fn judged(
         Arc::clone(&asked.live.config.contracts),
         Arc::clone(&asked.key.tenant),
         Arc::new(offered(asked, body)),
+        // Nobody knows what the conversation of then held.
+        Arc::new(Facts { tainted: true }),
     );
     let rules = CallRules {
         judge: Arc::new(guard),
@@ -118,6 +120,8 @@ fn judged(
         },
         policy: Arc::clone(&asked.policy.label),
         decision: asked.decision.to_owned(),
+        // Nobody can be asked here: a call that needs it stays withheld.
+        rulings: Some(Arc::from([])),
     };
     let broken = || UpstreamFault::Broken {
         provider: provider.name.to_string(),
@@ -140,6 +144,8 @@ fn judged(
         chat::Body::Send(body) => Ok(body),
         chat::Body::Error(_) => Err(broken().into()),
         chat::Body::Refused(blocks) => Err(Rejection::CallsBlocked { blocks }),
+        // Never, since there were rulings.
+        chat::Body::Paused(_) => Err(Rejection::GuardUnavailable),
     }
 }
 

@@ -1,10 +1,12 @@
 //! What survives a crash: spent amounts, leases, the ledger. One trait, so that nothing above
 //! knows which database answers.
 
+pub mod approvals;
 pub mod sqlite;
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
+use self::approvals::{ApprovalStore, Status};
 use crate::engine::record::{Digest256, Record};
 
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -28,6 +30,8 @@ pub struct Batch {
     pub books: Vec<BookEntry>,
     pub grants: Vec<GrantRequest>,
     pub owned: Vec<Owned>,
+    /// Approvals whose status one of the records tells.
+    pub noted: Vec<(String, Status)>,
     pub now_ms: i64,
 }
 
@@ -105,7 +109,7 @@ pub struct LedgerLine {
     pub body: String,
 }
 
-pub trait Store: Send {
+pub trait Store: ApprovalStore {
     /// Writes everything or nothing. Replies in the order of `grants`.
     fn commit<'a>(&'a mut self, batch: &'a Batch) -> Answer<'a, Vec<GrantReply>>;
 

@@ -22,18 +22,21 @@ use self::lines::Lines;
 use super::{
     Answer, Batch, BookEntry, GrantReply, GrantRequest, LedgerLine, Owner, Standing, Store,
     StoreError,
+    approvals::{Approval, ApprovalStore, Parked, Recorded, Verdict},
 };
 use crate::engine::{
     budget::{grant, live_after},
     record::{CHAIN_START, Digest256},
 };
 
+mod approvals;
 mod lines;
 mod owners;
 
 const MIGRATIONS: &[&str] = &[
     include_str!("migrations/sqlite/001_start.sql"),
     include_str!("migrations/sqlite/002_owners.sql"),
+    include_str!("migrations/sqlite/003_approvals.sql"),
 ];
 const BUSY: Duration = Duration::from_secs(5);
 
@@ -89,6 +92,15 @@ impl Sqlite {
         })
     }
 
+    /// A connection that nobody knows the state of is not used again.
+    async fn reconnect(&mut self) -> Result<(), StoreError> {
+        if self.suspect {
+            self.connection = connect(&self.path, Open::Existing).await?;
+            self.suspect = false;
+        }
+        Ok(())
+    }
+
     async fn write(&mut self, batch: &Batch) -> Result<Vec<GrantReply>, StoreError> {
         let lines = Lines::of(self.head, &batch.records)?;
         let mut tx = self.connection.begin_with("BEGIN IMMEDIATE").await?;
@@ -100,6 +112,7 @@ impl Sqlite {
             replies.push(write_grant(&mut tx, request, batch.now_ms).await?);
         }
         owners::write(&mut tx, &batch.owned, batch.now_ms).await?;
+        approvals::note(&mut tx, &batch.noted).await?;
         lines.insert(&mut tx).await?;
         tx.commit().await?;
         self.head = lines.head;
@@ -130,9 +143,7 @@ impl Sqlite {
 impl Store for Sqlite {
     fn commit<'a>(&'a mut self, batch: &'a Batch) -> Answer<'a, Vec<GrantReply>> {
         Box::pin(async {
-            if self.suspect {
-                self.connection = connect(&self.path, Open::Existing).await?;
-            }
+            self.reconnect().await?;
             let done = self.write(batch).await;
             self.suspect = done.is_err();
             done
@@ -154,6 +165,53 @@ impl Store for Sqlite {
                 tracing::warn!(%error, "the write-ahead log could not be folded in");
             }
         })
+    }
+}
+
+/// Runs one of the approvals' transactions on a connection in a known state.
+macro_rules! on_connection {
+    ($store:ident, $connection:ident => $work:expr) => {
+        Box::pin(async move {
+            $store.reconnect().await?;
+            let $connection = &mut $store.connection;
+            let done = $work.await;
+            $store.suspect = done.is_err();
+            done
+        })
+    };
+}
+
+impl ApprovalStore for Sqlite {
+    fn park<'a>(&'a mut self, parked: &'a Parked, calls: &'a [Approval]) -> Answer<'a, ()> {
+        on_connection!(self, connection => approvals::park(connection, parked, calls))
+    }
+
+    fn parked_for<'a>(
+        &'a mut self,
+        conversation: &'a str,
+        now_ms: i64,
+    ) -> Answer<'a, Option<Parked>> {
+        on_connection!(self, connection => approvals::parked_for(connection, conversation, now_ms))
+    }
+
+    fn conversations(&mut self, now_ms: i64) -> Answer<'_, Vec<String>> {
+        on_connection!(self, connection => approvals::conversations(connection, now_ms))
+    }
+
+    fn approvals_of<'a>(&'a mut self, parked: &'a str) -> Answer<'a, Vec<Approval>> {
+        on_connection!(self, connection => approvals::of_parked(connection, parked))
+    }
+
+    fn claim<'a>(&'a mut self, parked: &'a str) -> Answer<'a, bool> {
+        on_connection!(self, connection => approvals::claim(connection, parked))
+    }
+
+    fn decide<'a>(&'a mut self, verdict: &'a Verdict) -> Answer<'a, Recorded> {
+        on_connection!(self, connection => approvals::decide(connection, verdict))
+    }
+
+    fn unnoted(&mut self, now_ms: i64) -> Answer<'_, Vec<Approval>> {
+        on_connection!(self, connection => approvals::unnoted(connection, now_ms))
     }
 }
 
@@ -285,6 +343,28 @@ async fn spent_rows(
     rows.into_iter()
         .map(|row| Ok((row.try_get(0)?, row.try_get::<i64, _>(1)?.unsigned_abs())))
         .collect()
+}
+
+/// Decides about approvals beside a serving process.
+pub struct Decider {
+    connection: SqliteConnection,
+}
+
+impl Decider {
+    /// # Errors
+    /// `Open` when there is no such database.
+    pub async fn open(path: &Path) -> Result<Self, StoreError> {
+        let connection = connect(path, Open::Existing)
+            .await
+            .map_err(|error| StoreError::Open(format!("{}: {error}", path.display())))?;
+        Ok(Self { connection })
+    }
+
+    /// # Errors
+    /// The database does not answer: nothing is decided.
+    pub async fn decide(&mut self, verdict: &Verdict) -> Result<Recorded, StoreError> {
+        approvals::decide(&mut self.connection, verdict).await
+    }
 }
 
 /// Reads beside a serving process; changes nothing.

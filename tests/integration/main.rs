@@ -10,6 +10,7 @@
     clippy::indexing_slicing
 )]
 
+mod approvals;
 mod budgets;
 mod calls;
 mod chat;

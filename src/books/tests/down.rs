@@ -7,7 +7,10 @@ use tokio::sync::watch;
 use super::*;
 use crate::{
     engine::{budget::MINUTE_MS, record::Refused},
-    store::{Answer, Batch, GrantReply},
+    store::{
+        Answer, Batch, GrantReply,
+        approvals::{Approval, ApprovalStore, Parked, Recorded, Verdict},
+    },
 };
 
 /// A real store behind a switch.
@@ -57,6 +60,37 @@ impl Store for Switched {
 
     fn close(&mut self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         self.store.close()
+    }
+}
+
+/// Approvals are the real store's.
+impl ApprovalStore for Switched {
+    fn park<'a>(&'a mut self, parked: &'a Parked, calls: &'a [Approval]) -> Answer<'a, ()> {
+        self.store.park(parked, calls)
+    }
+
+    fn parked_for<'a>(&'a mut self, of: &'a str, now_ms: i64) -> Answer<'a, Option<Parked>> {
+        self.store.parked_for(of, now_ms)
+    }
+
+    fn conversations(&mut self, now_ms: i64) -> Answer<'_, Vec<String>> {
+        self.store.conversations(now_ms)
+    }
+
+    fn approvals_of<'a>(&'a mut self, parked: &'a str) -> Answer<'a, Vec<Approval>> {
+        self.store.approvals_of(parked)
+    }
+
+    fn claim<'a>(&'a mut self, parked: &'a str) -> Answer<'a, bool> {
+        self.store.claim(parked)
+    }
+
+    fn decide<'a>(&'a mut self, verdict: &'a Verdict) -> Answer<'a, Recorded> {
+        self.store.decide(verdict)
+    }
+
+    fn unnoted(&mut self, now_ms: i64) -> Answer<'_, Vec<Approval>> {
+        self.store.unnoted(now_ms)
     }
 }
 

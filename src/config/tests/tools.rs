@@ -80,8 +80,8 @@ fn a_wrong_contract_is_refused() {
             "tallygate.toml:16:10: tools.\"search.web\".effect: unknown \"reed\"; known: read, write, external_write, billing",
         ),
         (
-            "approval = \"always\"",
-            "tallygate.toml:16:1: tools.\"search.web\".approval: is not enforced by this version; remove it",
+            "approval = \"sometimes\"",
+            "tallygate.toml:16:12: tools.\"search.web\".approval: unknown \"sometimes\"; known: never, always, when_tainted",
         ),
         (
             "after = [\"a\"]",
@@ -92,8 +92,8 @@ fn a_wrong_contract_is_refused() {
             "tallygate.toml:16:1: tools.\"search.web\".max_calls_per_run: is not enforced by this version; remove it",
         ),
         (
-            "output = \"untrusted\"",
-            "tallygate.toml:16:1: tools.\"search.web\".output: is not enforced by this version; remove it",
+            "output = \"untrustd\"",
+            "tallygate.toml:16:10: tools.\"search.web\".output: unknown \"untrustd\"; known: trusted, untrusted",
         ),
         (
             "idempotent = true",
@@ -295,8 +295,8 @@ batch = "each""#,
 fn wrong_tool_rules_are_refused() {
     for (lines, mistake) in [
         (
-            "require_approval = [\"pay\"]",
-            "6:1: tools.require_approval: is not enforced by this version; remove it",
+            "require_approval = \"pay\"",
+            "6:20: tools.require_approval: must be a list",
         ),
         (
             "alow = []",
@@ -312,7 +312,7 @@ fn wrong_tool_rules_are_refused() {
         ),
         (
             "observe = [\"schema\"]",
-            "6:12: tools.observe[0]: unknown \"schema\"; known: unknown_tool, tool_not_allowlisted, schema_invalid, argument_denied",
+            "6:12: tools.observe[0]: unknown \"schema\"; known: unknown_tool, tool_not_allowlisted, schema_invalid, argument_denied, needs_human_approval",
         ),
         (
             "observe = [\"malformed_output\"]",

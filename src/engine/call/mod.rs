@@ -4,6 +4,7 @@
 //! changes single members and leaves every other byte alone.
 
 pub mod cursor;
+mod history;
 mod messages;
 pub mod offers;
 mod responses;
@@ -20,10 +21,13 @@ use serde::{
 use serde_json::value::RawValue;
 
 use self::cursor::{Cursor, NotText, Span};
-pub use self::messages::Content;
 use self::offers::{Companions, Offers};
 pub use self::responses::Reference;
 pub use self::rewrite::Edits;
+pub use self::{
+    history::{History, Step},
+    messages::Content,
+};
 
 /// Deeper JSON is refused: some readers give up there, and a guard must see what they see.
 pub const MAX_DEPTH: usize = 128;

@@ -33,31 +33,47 @@ fn judge_plain(guard: &CallGuard, call: &Call) -> Judgement {
 
 fn ask(guard: &CallGuard, proposal: &Proposal<'_>, inner: Vec<Judgement>) -> Judgement {
     let mut results = Vec::with_capacity(LAYERS.len());
-    let mut blocked = None;
+    let mut said = Said::Nothing;
     for layer in LAYERS {
-        blocked = ask_layer(guard, layer, proposal, &mut results);
-        if blocked.is_some() {
+        said = ask_layer(guard, layer, proposal, &mut results);
+        if matches!(said, Said::No(_)) {
             break;
         }
     }
+    let (blocked, paused) = match said {
+        Said::No(block) => (Some(block), None),
+        Said::Wait(rule) => (None, Some(rule)),
+        Said::Nothing => (None, None),
+    };
     let blocked = blocked.or_else(|| inner.iter().find_map(|inner| inner.blocked.clone()));
+    let paused = paused.or_else(|| inner.iter().find_map(|inner| inner.paused.clone()));
     Judgement {
         tool: proposal.tool.clone(),
         results,
         arguments: whole::to_send(proposal),
         digest: digest(proposal),
+        paused: paused.filter(|_| blocked.is_none()),
         blocked,
+        approval: None,
         inner,
     }
 }
 
-/// Notes what the layer says; the block, if it says no.
+/// What a layer says against a call.
+enum Said {
+    Nothing,
+    /// A person has to decide, by this rule. Only the last layer says so.
+    Wait(String),
+    No(Block),
+}
+
+/// Notes what the layer says.
 fn ask_layer(
     guard: &CallGuard,
     layer: &Layer,
     proposal: &Proposal<'_>,
     results: &mut Vec<GuardResult>,
-) -> Option<Block> {
+) -> Said {
     let code = layer.code;
     let mut note = |outcome, rule: &str| {
         results.push(GuardResult {
@@ -73,7 +89,7 @@ fn ask_layer(
     } in (layer.ask)(guard, proposal)
     {
         let observed = match kind {
-            FindingKind::No => guard.rules.observes(code),
+            FindingKind::No | FindingKind::Pause => guard.rules.observes(code),
             FindingKind::Observed => true,
             FindingKind::Unavailable => false,
         };
@@ -81,13 +97,18 @@ fn ask_layer(
             note(GuardOutcome::Warn, &rule);
             continue;
         }
+        if kind == FindingKind::Pause {
+            note(GuardOutcome::Paused, &rule);
+            return Said::Wait(rule);
+        }
         note(GuardOutcome::Blocked, &rule);
         let unavailable = kind == FindingKind::Unavailable;
-        return Some(Block {
+        return Said::No(Block {
             code: if unavailable { UNAVAILABLE } else { code },
             tool: clean_name(&proposal.tool),
             rule,
             message,
+            approval: None,
         });
     }
     if !results.iter().any(|result| result.code == code) {
@@ -97,7 +118,7 @@ fn ask_layer(
             rule: code.to_owned(),
         });
     }
-    None
+    Said::Nothing
 }
 
 /// What identifies the arguments in records, in loops and in approvals.

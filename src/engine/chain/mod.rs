@@ -7,12 +7,15 @@
 //! the calls that hold other calls.
 
 mod allowed;
+mod approval;
 mod arguments;
+mod facts;
 mod json;
 mod judge;
 mod notice;
 mod offered;
 mod pointer;
+mod ruling;
 mod schema;
 mod tenant;
 #[cfg(test)]
@@ -28,12 +31,15 @@ pub use self::{
     arguments::{
         ArgumentRule, Bound, Conditions, HostPattern, Scalar, WholePattern, is_plain_path,
     },
+    facts::Facts,
     json::{Decimal, Json, canonical},
     notice::{clean_name, guard_object, notice},
     offered::{Offered, OfferedTool},
     pointer::Pointer,
+    ruling::{Docket, Paused, Ruled, Ruling},
     schema::{Schema, SchemaFault},
     whole::is_tool_name,
+    wrapper::is_name as is_wrapper,
 };
 use super::policy::{Contracts, ToolRules};
 
@@ -72,6 +78,7 @@ pub struct CallGuard {
     pub rules: Arc<ToolRules>,
     pub contracts: Arc<Contracts>,
     pub offered: Arc<Offered>,
+    pub facts: Arc<Facts>,
 }
 
 /// The answer to one call.
@@ -88,6 +95,10 @@ pub struct Judgement {
     /// SHA-256 of the arguments in canonical form, in hexadecimal; of the bytes if they have none.
     pub digest: String,
     pub blocked: Option<Block>,
+    /// The rule by which a person has to decide, if nothing else speaks against the call.
+    pub paused: Option<String>,
+    /// The approval that decided.
+    pub approval: Option<String>,
     /// The calls in a wrapper call, each judged as a call of its own.
     pub inner: Vec<Judgement>,
 }
@@ -104,6 +115,8 @@ pub struct Block {
     pub rule: String,
     /// One sentence for people and models. Never a value out of the arguments.
     pub message: String,
+    /// The approval that the call waits for, or that did not let it pass.
+    pub approval: Option<String>,
 }
 
 /// What one layer said, for the ledger.
@@ -133,8 +146,8 @@ pub struct Delivery {
     pub each: bool,
 }
 
-/// The layers in the order in which they are asked. The design's 7 (`sequence_violation`),
-/// 8 (`loop_detected`) and 9 (`needs_human_approval`) follow here.
+/// The layers in the order in which they are asked. The design's 7 (`sequence_violation`) and
+/// 8 (`loop_detected`) stand before the last.
 const LAYERS: &[Layer] = &[
     Layer {
         code: whole::CODE,
@@ -160,10 +173,20 @@ const LAYERS: &[Layer] = &[
         code: arguments::CODE,
         ask: arguments::ask,
     },
+    Layer {
+        code: approval::CODE,
+        ask: approval::ask,
+    },
 ];
 
 /// The layers that `tools.observe` may name, and the reason why the others are not among them.
-pub const OBSERVABLE: &[&str] = &[offered::CODE, allowed::CODE, schema::CODE, arguments::CODE];
+pub const OBSERVABLE: &[&str] = &[
+    offered::CODE,
+    allowed::CODE,
+    schema::CODE,
+    arguments::CODE,
+    approval::CODE,
+];
 pub const NEVER_OBSERVED: &[(&str, &str)] = &[
     (
         whole::CODE,
@@ -211,6 +234,8 @@ enum FindingKind {
     Observed,
     /// The layer could not decide.
     Unavailable,
+    /// A person has to decide.
+    Pause,
 }
 
 impl Finding {
@@ -231,6 +256,7 @@ impl CallGuard {
         contracts: Arc<Contracts>,
         tenant: Arc<str>,
         offered: Arc<Offered>,
+        facts: Arc<Facts>,
     ) -> Self {
         Self {
             tenant,
@@ -238,6 +264,7 @@ impl CallGuard {
             rules,
             contracts,
             offered,
+            facts,
         }
     }
 

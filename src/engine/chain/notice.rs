@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::Block;
+use super::{Block, approval};
 
 /// The text that stands in the answer in place of the blocked calls. Names code and tool; can
 /// be shown to a person and fed back to the model.
@@ -11,10 +11,11 @@ pub fn notice(blocks: &[Block], decision: &str) -> String {
         .iter()
         .map(|block| format!("\"{}\" ({}): {}", block.tool, block.code, block.message))
         .collect();
-    format!(
-        "Blocked by Tallygate: {} Decision {decision}.",
-        reasons.join(" ")
-    )
+    let begun = match blocks.iter().all(|block| block.code == approval::CODE) {
+        true => "Held by Tallygate",
+        false => "Blocked by Tallygate",
+    };
+    format!("{begun}: {} Decision {decision}.", reasons.join(" "))
 }
 
 /// The `guard` object beside what was replaced, for programs. `policy` is `id@version`. A tool's
@@ -27,13 +28,21 @@ pub fn guard_object(blocks: &[Block], policy: &str, decision: &str) -> Value {
         Some((id, version)) => (id, version.parse::<u32>().ok()),
         None => (policy, None),
     };
-    json!({
+    let mut guard = json!({
         "code": first.code,
         "rule": first.rule,
         "policy": policy,
         "version": version,
         "decision": decision,
-    })
+    });
+    let approvals: Vec<&str> = blocks
+        .iter()
+        .filter_map(|b| b.approval.as_deref())
+        .collect();
+    if let (false, Some(guard)) = (approvals.is_empty(), guard.as_object_mut()) {
+        guard.insert("approvals".to_owned(), approvals.into());
+    }
+    guard
 }
 
 /// A name that a model wrote, made harmless for texts that people, models and terminals read:
@@ -73,6 +82,7 @@ mod tests {
             tool: clean_name(tool),
             rule: "tools.allow".to_owned(),
             message: "This key's policy does not allow this tool.".to_owned(),
+            approval: None,
         }
     }
 

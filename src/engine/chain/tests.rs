@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::engine::{
-    policy::{Contract, Pattern},
+    policy::{Approval, Contract, Effect, Pattern},
     record::{JudgedCall, Subject},
 };
 
@@ -69,6 +69,7 @@ fn guard_with(rules: ToolRules, contracts: Contracts, offered: Offered) -> CallG
         Arc::new(contracts),
         "acme".into(),
         Arc::new(offered),
+        Arc::default(),
     )
 }
 
@@ -114,6 +115,7 @@ fn an_allowed_call_passes_every_layer_and_keeps_its_text() {
         "cross_tenant_denied",
         "schema_invalid",
         "argument_denied",
+        "needs_human_approval",
     ];
     assert_eq!(
         outcomes(&judgement),
@@ -412,7 +414,7 @@ fn an_observed_layer_warns_and_the_others_stay_in_force() {
         ("tool_not_allowlisted", "tools.deny")
     );
     let layers: Vec<_> = judgement.results.iter().map(|result| result.code).collect();
-    assert_eq!(layers.len(), 6, "{layers:?}");
+    assert_eq!(layers.len(), 7, "{layers:?}");
     assert_eq!(
         code(&guard, &function("send_payment", r#"{"amount":5000}"#)),
         ""
@@ -606,4 +608,56 @@ fn the_record_has_names_codes_and_the_digest_but_no_content() {
     for part in ["SECRET", "5000"] {
         assert!(!text.contains(part), "{part}: {text}");
     }
+}
+
+#[test]
+fn a_person_decides_where_policy_contract_or_taint_say_so() {
+    let contract = |approval| Contract {
+        effect: Some(Effect::ExternalWrite),
+        approval,
+        ..Contract::default()
+    };
+    let judged = |listed: &[&str], approval, tainted| {
+        let rules = ToolRules {
+            require_approval: listed.iter().map(|n| Pattern::parse(n).unwrap()).collect(),
+            ..ToolRules::default()
+        };
+        let contracts = Contracts::new([("get_weather".into(), contract(approval))]);
+        let guard = CallGuard {
+            facts: Arc::new(Facts { tainted }),
+            ..guard_with(rules, contracts, offered())
+        };
+        let judgement = guard.judge(&function("get_weather", "{\"city\":\"Oslo\"}"));
+        assert_eq!(judgement.blocked, None);
+        judgement.paused
+    };
+    let rule = |rule: &str| Some(rule.to_owned());
+    assert_eq!(judged(&[], Approval::Never, true), None);
+    assert_eq!(
+        judged(&[], Approval::Always, false),
+        rule("contract.approval")
+    );
+    assert_eq!(judged(&[], Approval::WhenTainted, false), None);
+    assert_eq!(
+        judged(&[], Approval::WhenTainted, true),
+        rule("contract.approval")
+    );
+    for listed in ["get_weather", "get_*", "external_write", "Get_Weather"] {
+        let paused = judged(&[listed], Approval::Never, false);
+        assert_eq!(paused, rule("tools.require_approval"), "{listed}");
+    }
+}
+
+#[test]
+fn nobody_is_asked_about_a_call_that_may_not_pass() {
+    let rules = ToolRules {
+        require_approval: Pattern::parse("*").into_iter().collect(),
+        ..ToolRules::default()
+    };
+    let guard = guard_with(rules, Contracts::default(), offered());
+    let judgement = guard.judge(&function("get_weather", "not json"));
+    assert_eq!(
+        (judgement.blocked.is_some(), judgement.paused),
+        (true, None)
+    );
 }

@@ -49,7 +49,12 @@ pub(super) fn open(guard: &CallGuard, proposal: &Proposal<'_>) -> Result<Vec<Cal
 }
 
 fn is_wrapper(proposal: &Proposal<'_>) -> bool {
-    proposal.call.kind == CallKind::Function && WRAPPERS.contains(&bare(&proposal.tool))
+    proposal.call.kind == CallKind::Function && is_name(&proposal.tool)
+}
+
+/// Whether a tool of this name holds other calls.
+pub fn is_name(tool: &str) -> bool {
+    WRAPPERS.contains(&bare(tool))
 }
 
 fn bare(name: &str) -> &str {

@@ -15,7 +15,7 @@ use super::{
     verdict::Verdict,
     withheld::without_calls,
 };
-use crate::engine::chain::{Block, guard_object};
+use crate::engine::chain::{Block, Paused, guard_object};
 
 /// What a whole answer amounts to.
 #[derive(Debug)]
@@ -32,6 +32,8 @@ pub enum Body {
     Error(Value),
     /// Calls are blocked, and the answer for that is an error.
     Refused(Vec<Block>),
+    /// A person has to decide on these first; then the body is read again.
+    Paused(Vec<Paused>),
 }
 
 impl Answer {
@@ -79,6 +81,7 @@ fn rewritten(
     body.retain(|name, value| !suspect::look(name, value).leak);
     let raw: RawChoices<'_> = serde_json::from_str(text).map_err(|_| Unreadable)?;
     let (mut choices, mut blocks) = (Vec::new(), Vec::new());
+    let (mut paused, mut docket) = (Vec::new(), rules.docket());
     for (at, (choice, raw)) in chunk
         .choices()
         .iter()
@@ -93,13 +96,19 @@ fn rewritten(
                 .iter_mut()
                 .for_each(super::assemble::Whole::blame_if_cut);
         }
-        let verdict = Verdict::of(wholes, at as u64, rules, judged);
+        let how = (rules, &mut docket);
+        let mut verdict = Verdict::of(wholes, at as u64, how, judged);
+        paused.append(&mut verdict.paused);
         choices.push(written(choice, raw.get(), &verdict, rules)?);
         blocks.extend(verdict.blocks);
     }
     if rules.delivery.as_error && !blocks.is_empty() {
         judged.iter_mut().for_each(|one| one.delivered = false);
         return Ok(Body::Refused(blocks));
+    }
+    if !paused.is_empty() {
+        judged.clear();
+        return Ok(Body::Paused(paused));
     }
     if chunk.choices.is_some() {
         body.set("choices", list(choices.iter().map(String::as_str)));

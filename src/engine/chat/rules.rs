@@ -2,7 +2,9 @@
 
 use std::{fmt::Debug, sync::Arc};
 
-use crate::engine::chain::{Call, CallGuard, CallKind, Delivery, Judgement, Offered};
+use crate::engine::chain::{
+    Call, CallGuard, CallKind, Delivery, Docket, Judgement, Offered, Ruling,
+};
 
 /// Whoever decides on whole calls: the chain, or in tests rules as small as the test.
 pub trait Judge: Debug + Send + Sync {
@@ -48,6 +50,14 @@ pub struct CallRules {
     /// The decision's id, which the notice names and from which missing call ids are made:
     /// no other answer has it.
     pub decision: String,
+    /// What people decided about paused calls. `None`: nobody was asked yet, and such calls wait.
+    pub rulings: Option<Arc<[Ruling]>>,
+}
+
+impl CallRules {
+    pub fn docket(&self) -> Docket {
+        Docket::new(self.rulings.as_deref())
+    }
 }
 
 /// A call, what the chain said, and whether the client got it.

@@ -1,6 +1,6 @@
 //! A streamed answer: pieces of bytes in, what may leave out.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use memchr::memmem;
@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 use super::{
     chunk::Chunk,
     repeat::Repeat,
-    rules::{CallRules, Judged},
+    rules::{CallRules, Judge, Judged},
     shape::shaped,
     strict::Members,
     tally::Tally,
     withheld::{Release, Withheld},
 };
 use crate::engine::{
-    chain::{Block, guard_object, notice},
+    chain::{Block, Paused, Ruling, guard_object, notice},
     sse::{self, Event},
 };
 
@@ -42,6 +42,8 @@ pub struct ChatStream {
     repeat: Repeat,
     judged: Vec<Judged>,
     refused: Vec<Block>,
+    /// Calls that wait for a person; nothing more is read then.
+    paused: Vec<Paused>,
     begun: bool,
     /// A line feed that comes next belongs to the end of an event that stays here.
     drop_feed: bool,
@@ -78,6 +80,7 @@ impl ChatStream {
             repeat: Repeat::default(),
             judged: Vec::new(),
             refused: Vec::new(),
+            paused: Vec::new(),
             begun: false,
             drop_feed: false,
             over: false,
@@ -99,6 +102,20 @@ impl ChatStream {
         &self.refused
     }
 
+    /// The calls that wait for a person: everything else has left or waits with them.
+    pub fn paused(&self) -> &[Paused] {
+        &self.paused
+    }
+
+    /// Goes on with what people decided. `judge` is asked again, as rules may have changed.
+    pub fn rule(&mut self, judge: Arc<dyn Judge>, rulings: Arc<[Ruling]>, out: &mut Vec<Bytes>) {
+        if !std::mem::take(&mut self.paused).is_empty() {
+            self.rules.calls.judge = judge;
+            self.rules.calls.rulings = Some(rulings);
+            self.finish(out);
+        }
+    }
+
     /// `true` once nothing more can come out.
     pub fn is_over(&self) -> bool {
         self.over
@@ -116,7 +133,7 @@ impl ChatStream {
 
     /// Takes a piece in; pushes what may leave.
     pub fn feed(&mut self, piece: Bytes, out: &mut Vec<Bytes>) {
-        if self.over || piece.is_empty() {
+        if self.over || piece.is_empty() || !self.paused.is_empty() {
             return;
         }
         let Some(bytes) = self.rest.join(piece) else {
@@ -136,7 +153,7 @@ impl ChatStream {
                     self.push(bytes.slice(passed), out);
                     passed = at..at;
                     self.apply(fate, out);
-                    if self.over {
+                    if self.over || !self.paused.is_empty() {
                         return;
                     }
                 }
@@ -157,7 +174,7 @@ impl ChatStream {
 
     /// The body ended: properly (`cut` false) or not.
     pub fn end(&mut self, cut: bool, out: &mut Vec<Bytes>) {
-        if self.over {
+        if self.over || !self.paused.is_empty() {
             return;
         }
         if !cut && self.tally.finished && self.withheld.is_finished() {
@@ -192,7 +209,7 @@ impl ChatStream {
 
     /// Something harmless for a client that has to wait for a verdict.
     pub fn keep_alive(&mut self, out: &mut Vec<Bytes>) {
-        if let Some(event) = self.withheld.keep_alive().filter(|_| self.sent) {
+        if let Some(event) = self.withheld.keep_alive().filter(|_| self.speaks) {
             self.push(data_line(event.as_bytes()), out);
         }
     }
@@ -240,6 +257,11 @@ impl ChatStream {
                 }
             }
             Release::Refused(blocks) => self.refuse(blocks, out),
+            Release::Paused(paused) => {
+                self.over = false;
+                self.paused = paused;
+                return;
+            }
         }
         if self.sent {
             self.push(Bytes::from_static(DONE), out);

@@ -8,7 +8,7 @@ use super::{
     rules::{CallRules, Judged},
     strict::{Members, list, quoted},
 };
-use crate::engine::chain::{Block, CallKind, notice};
+use crate::engine::chain::{Block, CallKind, Docket, Paused, notice};
 
 /// The outcome for one choice.
 #[derive(Debug, Default)]
@@ -18,18 +18,27 @@ pub struct Verdict {
     /// The one call, if it came as `function_call` and goes on as such.
     pub function_call: Option<String>,
     pub blocks: Vec<Block>,
+    /// Calls that wait for a person, if nothing else withholds them.
+    pub paused: Vec<Paused>,
 }
 
 impl Verdict {
     /// Judges the `wholes` of the choice with this `index` and notes the outcome of each.
-    pub fn of(wholes: Vec<Whole>, index: u64, rules: &CallRules, judged: &mut Vec<Judged>) -> Self {
+    pub fn of(
+        wholes: Vec<Whole>,
+        index: u64,
+        (rules, docket): (&CallRules, &mut Docket),
+        judged: &mut Vec<Judged>,
+    ) -> Self {
         let first = judged.len();
         let mut verdict = Self::default();
         let legacy_alone = wholes.len() == 1;
         let mut sent: Vec<Judged> = Vec::new();
         for mut whole in wholes {
             whole.call.id = unused_id(&whole.call.id, &sent, rules, index);
-            let judgement = rules.judge.judge(&whole.call);
+            let mut judgement = rules.judge.judge(&whole.call);
+            let waits = docket.apply(&mut judgement, &whole.call.arguments);
+            verdict.paused.extend(waits);
             match &judgement.blocked {
                 Some(block) => verdict.blocks.push(block.clone()),
                 None if whole.legacy && legacy_alone => {
@@ -46,6 +55,7 @@ impl Verdict {
         judged.append(&mut sent);
         if !verdict.blocks.is_empty() && !rules.delivery.each {
             verdict.withhold_all(judged.get_mut(first..).unwrap_or_default());
+            verdict.paused.clear();
         }
         verdict
     }

@@ -19,7 +19,7 @@ use super::{
     suspect,
     verdict::Verdict,
 };
-use crate::engine::chain::{Block, CallKind, guard_object};
+use crate::engine::chain::{Block, CallKind, Paused, guard_object};
 
 /// No provider gives more answers to one request, and no client reads more calls.
 const MOST_CHOICES: u64 = 128;
@@ -55,6 +55,8 @@ struct State {
     late: bool,
     finish: Option<String>,
     calls: Assembly,
+    /// The calls, once they are known to be whole and wait for a person.
+    wholes: Option<Vec<Whole>>,
 }
 
 /// An event that ends choices, without what it said besides.
@@ -68,6 +70,8 @@ struct Finish {
 pub enum Release {
     Events(Vec<String>),
     Refused(Vec<Block>),
+    /// Nothing yet: a person has to decide on these.
+    Paused(Vec<Paused>),
 }
 
 /// An event's members that wait, and those that do not.
@@ -187,12 +191,14 @@ impl Withheld {
 
     /// The stream has ended well: all calls are whole.
     pub fn release(&mut self, rules: &CallRules, judged: &mut Vec<Judged>) -> Release {
-        let mut verdicts = Vec::new();
+        let (mut verdicts, mut docket) = (Vec::new(), rules.docket());
+        let first = judged.len();
         self.choices.sort_by_key(|state| state.index);
         for state in &mut self.choices {
             if state.holds() {
                 let wholes = state.take_calls(rules);
-                let verdict = Verdict::of(wholes, state.index, rules, judged);
+                let how = (rules, &mut docket);
+                let verdict = Verdict::of(wholes, state.index, how, judged);
                 verdicts.push((state.index, verdict));
             }
         }
@@ -201,6 +207,14 @@ impl Withheld {
         if rules.delivery.as_error && !blocks.is_empty() {
             judged.iter_mut().for_each(|one| one.delivered = false);
             return Release::Refused(blocks);
+        }
+        let paused: Vec<Paused> = verdicts
+            .iter_mut()
+            .flat_map(|(_, verdict)| std::mem::take(&mut verdict.paused))
+            .collect();
+        if !paused.is_empty() {
+            judged.truncate(first);
+            return Release::Paused(paused);
         }
         let mut events = Vec::new();
         for (index, verdict) in &verdicts {
@@ -215,7 +229,9 @@ impl Withheld {
     pub fn abandon(&mut self, rules: &CallRules, judged: &mut Vec<Judged>) {
         for state in &mut self.choices {
             let calls = std::mem::take(&mut state.calls);
-            for whole in calls.into_calls(&*rules.judge, Some(BROKEN_OFF)) {
+            let wholes = state.wholes.take().unwrap_or_default();
+            let broken = calls.into_calls(&*rules.judge, Some(BROKEN_OFF));
+            for whole in wholes.into_iter().chain(broken) {
                 judged.push(Judged {
                     judgement: rules.judge.judge(&whole.call),
                     call: whole.call,
@@ -394,7 +410,7 @@ const ODD_PLACE: &str = "A call stands in a place where this API has none.";
 
 impl State {
     fn holds(&self) -> bool {
-        !self.calls.is_empty() || self.finish.is_some()
+        !self.calls.is_empty() || self.finish.is_some() || self.wholes.is_some()
     }
 
     /// Whether a finish with this reason has to wait.
@@ -434,7 +450,11 @@ impl State {
         Ok(pieces || odd)
     }
 
+    /// The calls, as often as it is asked: who waits for a person asks again.
     fn take_calls(&mut self, rules: &CallRules) -> Vec<Whole> {
+        if let Some(wholes) = &self.wholes {
+            return wholes.clone();
+        }
         let end = match self.finish.as_deref() {
             _ if self.late => Some(AFTER_FINISH),
             Some("error") => Some(ENDED_IN_ERROR),
@@ -444,6 +464,9 @@ impl State {
         let mut wholes = calls.into_calls(&*rules.judge, end);
         if self.finish.as_deref() == Some("length") {
             wholes.iter_mut().for_each(Whole::blame_if_cut);
+        }
+        if rules.rulings.is_none() {
+            self.wholes = Some(wholes.clone());
         }
         wholes
     }

@@ -9,7 +9,9 @@ use std::{num::NonZeroU64, sync::Arc};
 
 use super::money::Money;
 
-pub use self::tools::{Batch, Contract, Contracts, Effect, OnBlock, OnOffer, ToolRules};
+pub use self::tools::{
+    Approval, Batch, Contract, Contracts, Effect, OnBlock, OnOffer, Output, ToolRules,
+};
 
 /// The rules one or more keys are bound to: one file in `policies_dir`.
 #[derive(Debug, Clone, PartialEq)]

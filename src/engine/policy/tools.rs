@@ -15,6 +15,8 @@ pub struct ToolRules {
     pub deny: Vec<Pattern>,
     /// Calls of tools without a `[tools.…]` contract are blocked.
     pub require_contract: bool,
+    /// A person decides on each call of these: names, `prefix-*`, scopes or effects.
+    pub require_approval: Vec<Pattern>,
     /// Codes of layers that judge and record, but let pass.
     pub observe: Vec<&'static str>,
     pub on_offer: OnOffer,
@@ -60,6 +62,27 @@ pub struct Contract {
     /// Each must be there and equal the tenant of the key.
     pub tenant_arguments: Vec<Pointer>,
     pub arguments: Vec<ArgumentRule>,
+    pub approval: Approval,
+    pub output: Output,
+}
+
+/// Whether a person decides on each call of the tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Approval {
+    #[default]
+    Never,
+    Always,
+    /// Once the result of an untrusted tool stands in the conversation.
+    WhenTainted,
+}
+
+/// What the results of a tool are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Output {
+    #[default]
+    Trusted,
+    /// Data from outside, which may try to command the model.
+    Untrusted,
 }
 
 /// What a call of the tool does to the world.
@@ -111,6 +134,15 @@ impl Contracts {
         self.by_name.values().filter_map(|c| c.scope.as_deref())
     }
 
+    /// Whether the results of some tool are data from outside.
+    pub fn any_untrusted(&self) -> bool {
+        self.by_name.values().any(|c| c.output == Output::Untrusted)
+    }
+
+    fn any_approval(&self) -> bool {
+        self.by_name.values().any(|c| c.approval != Approval::Never)
+    }
+
     /// Whether a list entry speaks of a scope and so not of a tool that merely has that name: a
     /// client that offers a tool named `search:read` must not gain what the scope allows.
     fn is_scope(&self, entry: &Pattern) -> bool {
@@ -134,20 +166,32 @@ impl ToolRules {
         self.observe.contains(&code)
     }
 
+    /// Whether some call may have to wait for a person.
+    pub fn may_pause(&self, contracts: &Contracts) -> bool {
+        !self.require_approval.is_empty() || contracts.any_approval()
+    }
+
+    /// The rule by which a person decides on calls of this tool, if one does. `tainted`: data
+    /// from outside stands in the conversation.
+    pub fn approval_rule(
+        &self,
+        contracts: &Contracts,
+        name: &str,
+        tainted: bool,
+    ) -> Option<&'static str> {
+        if is_listed(&self.require_approval, contracts, name) {
+            return Some("tools.require_approval");
+        }
+        match contracts.find(name).map(|contract| contract.approval) {
+            Some(Approval::Always) => Some("contract.approval"),
+            Some(Approval::WhenTainted) if tainted => Some("contract.approval"),
+            _ => None,
+        }
+    }
+
     /// The deny list also catches other spellings, since a client may be less exact than we are.
     pub fn denies(&self, contracts: &Contracts, name: &str) -> bool {
-        let contract = contracts.find(name);
-        let scope = contract.and_then(|contract| contract.scope.as_deref());
-        let effect = contract
-            .and_then(|contract| contract.effect)
-            .map(Effect::name);
-        let folded = fold(name);
-        self.deny.iter().any(|entry| {
-            entry.matches(name)
-                || entry.folded().matches(&folded)
-                || scope.is_some_and(|scope| entry.matches(scope))
-                || effect.is_some_and(|effect| entry.matches(effect))
-        })
+        is_listed(&self.deny, contracts, name)
     }
 
     fn lists(&self, contracts: &Contracts, name: &str) -> bool {
@@ -166,6 +210,22 @@ impl ToolRules {
             named || scope.is_some_and(|scope| entry.matches(scope))
         })
     }
+}
+
+/// Whether a list that protects names the tool: by its name in any spelling, its scope or effect.
+fn is_listed(list: &[Pattern], contracts: &Contracts, name: &str) -> bool {
+    let contract = contracts.find(name);
+    let scope = contract.and_then(|contract| contract.scope.as_deref());
+    let effect = contract
+        .and_then(|contract| contract.effect)
+        .map(Effect::name);
+    let folded = fold(name);
+    list.iter().any(|entry| {
+        entry.matches(name)
+            || entry.folded().matches(&folded)
+            || scope.is_some_and(|scope| entry.matches(scope))
+            || effect.is_some_and(|effect| entry.matches(effect))
+    })
 }
 
 /// What careless readers make of a name: lower case, without white space and what cannot be

@@ -17,7 +17,7 @@ use super::{
     writer::{Source, Writer, message_item},
 };
 use crate::engine::{
-    chain::Block,
+    chain::{Block, Paused},
     chat::{CallRules, Tally},
     sse::Event,
 };
@@ -50,6 +50,16 @@ pub struct Unanswered {
     pub call_id: String,
 }
 
+/// What came of a whole answer.
+pub enum Settled {
+    /// The output anew, if it is not as it came.
+    Done(Option<String>),
+    /// Calls are blocked, and the answer for that is an error.
+    Refused,
+    /// A person has to decide on these; settle again then.
+    Paused(Vec<Paused>),
+}
+
 type Heard = BTreeMap<usize, Result<Proposal, Block>>;
 
 impl Answer {
@@ -68,13 +78,18 @@ impl Answer {
         let Some(slot) = self.slots.0.get_mut(at) else {
             return Vec::new();
         };
-        let mut heard = Heard::new();
+        let (mut heard, mark) = (Heard::new(), self.court.mark());
         match std::mem::replace(&mut slot.state, State::Gone) {
             State::Withheld(draft) => {
                 heard.insert(at, self.court.hear(&draft));
                 slot.state = State::Withheld(draft);
             }
             state => slot.state = state,
+        }
+        if self.court.pauses() {
+            // People are asked about the whole answer, at its end.
+            self.court.adjourn(&mark);
+            return Vec::new();
         }
         if self.court.refuses() {
             return Vec::new();
@@ -94,7 +109,7 @@ impl Answer {
     }
 
     /// The answer is there as a whole: takes the copies of its items in, judges what is open,
-    /// and writes it. Gives the output anew if it is not as it came.
+    /// and writes it.
     ///
     /// # Errors
     /// What cannot be read, or contradicts what was passed on.
@@ -103,11 +118,14 @@ impl Answer {
         object: &ResponseObject<'_>,
         tally: &mut Tally,
         out: &mut Vec<Bytes>,
-    ) -> Result<Option<String>, Fault> {
+    ) -> Result<Settled, Fault> {
         let releases = matches!(
             object.status.as_deref(),
             None | Some("completed" | "incomplete")
         );
+        // Whoever waits for people settles twice, each time from here.
+        let saved = self.court.may_pause().then(|| self.slots.clone());
+        let (written, mark) = (tally.written, self.court.mark());
         let mut copies: Vec<(&RawValue, usize)> = Vec::new();
         for (place, raw) in object.items()?.into_iter().enumerate() {
             let taken: Vec<usize> = copies.iter().map(|(_, at)| *at).collect();
@@ -124,7 +142,12 @@ impl Answer {
             }
         }
         if self.court.refuses() {
-            return Ok(None);
+            return Ok(Settled::Refused);
+        }
+        if self.court.pauses() {
+            self.slots = saved.unwrap_or_default();
+            tally.written = written;
+            return Ok(Settled::Paused(self.court.adjourn(&mark)));
         }
         for at in 0..self.slots.0.len() {
             if releases {
@@ -133,7 +156,7 @@ impl Answer {
                 self.forget(at, out);
             }
         }
-        Ok(self.output(&copies))
+        Ok(Settled::Done(self.output(&copies)))
     }
 
     /// Takes in an item of the response object; gives which of the answer's items it is.

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{
     Fault,
-    answer::{Answer, OwnIds},
+    answer::{Answer, OwnIds, Settled},
     object::{ResponseObject, in_object},
     writer::{patched, span, with_guard},
 };
@@ -22,11 +22,23 @@ pub fn judge_whole(body: &Bytes, rules: CallRules) -> Result<(Whole, OwnIds), Fa
     let mut tally = Tally::default();
     object.tell(&mut tally);
     let mut answer = Answer::new(rules);
-    let output = answer.settle(&object, &mut tally, &mut Vec::new())?;
+    let settled = answer.settle(&object, &mut tally, &mut Vec::new())?;
     tally.tool_calls = answer.court.heard;
     tally.finished = true;
     let error = object.error.map(|raw| (raw, shaped(raw.get())));
     let guard = answer.court.guard();
+    let output = match settled {
+        Settled::Done(output) => output,
+        Settled::Refused => None,
+        Settled::Paused(paused) => {
+            let whole = Whole {
+                body: Body::Paused(paused),
+                tally,
+                judged: Vec::new(),
+            };
+            return Ok((whole, OwnIds::default()));
+        }
+    };
     let body = match (error, object.output.zip(output)) {
         // An error instead of a response object.
         (Some((_, error)), _) if object.output.is_none() => Body::Error(error),

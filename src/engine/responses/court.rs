@@ -1,5 +1,7 @@
 //! Asks the chain about whole calls and keeps what it said.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::{
@@ -7,8 +9,8 @@ use super::{
     item::Item,
 };
 use crate::engine::{
-    chain::{Block, Call, CallKind, Judgement, guard_object, notice},
-    chat::{CallRules, Judged},
+    chain::{Block, Call, CallKind, Docket, Judgement, Paused, Ruling, guard_object, notice},
+    chat::{CallRules, Judge, Judged},
 };
 
 pub struct Court {
@@ -19,12 +21,24 @@ pub struct Court {
     pub heard: u64,
     /// Why calls were blocked, over the whole answer.
     pub blocks: Vec<Block>,
+    /// Calls that wait for a person.
+    pub paused: Vec<Paused>,
+    docket: Docket,
     messages: usize,
+}
+
+/// How far the court had come.
+pub struct Mark {
+    judged: usize,
+    heard: u64,
+    blocks: usize,
 }
 
 impl Court {
     pub fn new(rules: CallRules) -> Self {
         Self {
+            docket: rules.docket(),
+            paused: Vec::new(),
             rules,
             judged: Vec::new(),
             heard: 0,
@@ -33,11 +47,46 @@ impl Court {
         }
     }
 
+    pub fn mark(&self) -> Mark {
+        Mark {
+            judged: self.judged.len(),
+            heard: self.heard,
+            blocks: self.blocks.len(),
+        }
+    }
+
+    /// Forgets what was heard since `mark`, as a person has to decide first: then all is heard
+    /// again. Gives the calls that wait.
+    pub fn adjourn(&mut self, mark: &Mark) -> Vec<Paused> {
+        self.judged.truncate(mark.judged);
+        self.blocks.truncate(mark.blocks);
+        self.heard = mark.heard;
+        self.docket = self.rules.docket();
+        std::mem::take(&mut self.paused)
+    }
+
+    /// Whether nobody was asked yet.
+    pub fn may_pause(&self) -> bool {
+        self.rules.rulings.is_none()
+    }
+
+    /// Whether calls wait for a person, and not in vain.
+    pub fn pauses(&self) -> bool {
+        !self.paused.is_empty() && self.lets_siblings_go() && !self.refuses()
+    }
+
+    /// What people decided; `judge` is the one to ask from here on.
+    pub fn take_rulings(&mut self, judge: Arc<dyn Judge>, rulings: Arc<[Ruling]>) {
+        self.rules.judge = judge;
+        self.rules.rulings = Some(rulings);
+        self.docket = self.rules.docket();
+    }
+
     /// The call as it may go on, or why it may not.
     pub fn hear(&mut self, draft: &Draft) -> Result<Proposal, Block> {
         let mut proposal = draft.clone().close();
         proposal.judged = self.judged.len();
-        let judgement = self.ask(proposal.call.clone());
+        let judgement = self.ask(proposal.call.clone(), true);
         if let Some(block) = judgement.blocked {
             return Err(block);
         }
@@ -60,7 +109,7 @@ impl Court {
             fault: None,
         };
         let at = self.judged.len();
-        match self.ask(call).blocked {
+        match self.ask(call, false).blocked {
             Some(block) => Err(block),
             None => {
                 self.deliver(at);
@@ -84,9 +133,16 @@ impl Court {
         }
     }
 
-    fn ask(&mut self, mut call: Call) -> Judgement {
+    /// `waits`: the call can wait for a person. One that cannot is blocked instead.
+    fn ask(&mut self, mut call: Call, waits: bool) -> Judgement {
         self.as_offered(&mut call);
-        let judgement = self.rules.judge.judge(&call);
+        let mut judgement = self.rules.judge.judge(&call);
+        if waits {
+            let paused = self.docket.apply(&mut judgement, &call.arguments);
+            self.paused.extend(paused);
+        } else {
+            Docket::new(Some(&[])).apply(&mut judgement, &call.arguments);
+        }
         self.blocks.extend(judgement.blocked.clone());
         self.note(call, judgement.clone());
         judgement

@@ -13,6 +13,7 @@ use crate::engine::chain::Block;
 const MOST_ITEMS: usize = 4096;
 
 /// One item of the answer.
+#[derive(Clone)]
 pub struct Slot {
     /// Its place as the provider counts.
     pub index: u64,
@@ -26,6 +27,7 @@ pub struct Slot {
     pub counted: bool,
 }
 
+#[derive(Clone)]
 pub enum State {
     /// Passed on, at this place.
     Flowing(u64),
@@ -42,7 +44,7 @@ pub enum State {
     Gone,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Slots(pub Vec<Slot>);
 
 impl Slot {

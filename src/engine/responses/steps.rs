@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::{
     Fault,
+    answer::Settled,
     event::{Kind, StreamEvent},
     item::{Item, Role},
     object::{self, ResponseObject},
@@ -234,11 +235,17 @@ impl ResponsesStream {
         let failed = matches!(ended, Some("failed" | "cancelled"));
         let error = object.error.map(|error| shaped(error.get()));
         let mut out = Vec::new();
-        let output = self.answer.settle(&object, &mut self.tally, &mut out)?;
+        let settled = self.answer.settle(&object, &mut self.tally, &mut out)?;
         self.count_calls();
-        if self.answer.court.refuses() {
-            return Ok(self.refuse());
-        }
+        let output = match settled {
+            Settled::Done(output) => output,
+            Settled::Refused => return Ok(self.refuse()),
+            Settled::Paused(paused) => {
+                let event = source.bytes.get(source.event.bytes.clone());
+                let event = Bytes::copy_from_slice(event.unwrap_or_default());
+                return Ok(Fate::Pause(paused, event));
+            }
+        };
         self.tally.finished = !failed;
         if failed {
             self.tally.error = error

@@ -1,6 +1,6 @@
 //! Takes a streamed answer in piece by piece and lets out what may leave.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -13,8 +13,8 @@ use super::{
     writer::Source,
 };
 use crate::engine::{
-    chain::Block,
-    chat::{Judged, StreamRules, Tally},
+    chain::{Block, Paused, Ruling},
+    chat::{Judge, Judged, StreamRules, Tally},
     sse::{self, Event},
 };
 
@@ -39,6 +39,8 @@ pub struct ResponsesStream {
     pub(super) object: Option<String>,
     /// Bytes of withheld events.
     pub(super) withheld: usize,
+    /// Calls that wait for a person, and the event that ends the answer.
+    paused: Option<(Vec<Paused>, Bytes)>,
 }
 
 /// What becomes of an event.
@@ -47,6 +49,8 @@ pub(super) enum Fate {
     Drop,
     Send(Vec<Bytes>),
     End(Vec<Bytes>),
+    /// A person has to decide first; then this event is read again.
+    Pause(Vec<Paused>, Bytes),
 }
 
 impl ResponsesStream {
@@ -71,6 +75,7 @@ impl ResponsesStream {
             prelude: Vec::new(),
             object: None,
             withheld: 0,
+            paused: None,
         }
     }
 
@@ -91,6 +96,19 @@ impl ResponsesStream {
         }
     }
 
+    /// The calls that wait for a person: everything else has left or waits with them.
+    pub fn paused(&self) -> &[Paused] {
+        self.paused.as_ref().map_or(&[], |(paused, _)| paused)
+    }
+
+    /// Goes on with what people decided. `judge` is asked again, as rules may have changed.
+    pub fn rule(&mut self, judge: Arc<dyn Judge>, rulings: Arc<[Ruling]>, out: &mut Vec<Bytes>) {
+        if let Some((_, ending)) = self.paused.take() {
+            self.answer.court.take_rulings(judge, rulings);
+            self.feed(ending, out);
+        }
+    }
+
     /// Whether something waits for its verdict.
     pub fn is_withholding(&self) -> bool {
         !self.over && self.answer.slots.withhold()
@@ -105,7 +123,7 @@ impl ResponsesStream {
 
     /// Something harmless for a client that has to wait for a verdict.
     pub fn keep_alive(&mut self, out: &mut Vec<Bytes>) {
-        if self.sent {
+        if self.sent || !self.waits() {
             out.push(Bytes::from_static(b": waiting\n\n"));
         }
     }
@@ -135,7 +153,7 @@ impl ResponsesStream {
 
     /// Takes a piece in; pushes what may leave.
     pub fn feed(&mut self, piece: Bytes, out: &mut Vec<Bytes>) {
-        if self.over {
+        if self.over || self.paused.is_some() {
             return;
         }
         let Some(bytes) = self.rest.join(piece) else {
@@ -156,7 +174,7 @@ impl ResponsesStream {
                     self.apply(fate, bytes.slice(event.bytes), out);
                 }
             }
-            if self.over {
+            if self.over || self.paused.is_some() {
                 return;
             }
         }
@@ -175,6 +193,9 @@ impl ResponsesStream {
 
     /// The body ended: properly (`cut` false) or not.
     pub fn end(&mut self, _cut: bool, out: &mut Vec<Bytes>) {
+        if self.paused.is_some() {
+            return;
+        }
         self.stop("upstream_broken", "The provider's answer broke off.", out);
     }
 
@@ -224,6 +245,10 @@ impl ResponsesStream {
         let pieces = match fate {
             Fate::Pass => vec![event],
             Fate::Drop => return,
+            Fate::Pause(paused, ending) => {
+                self.paused = Some((paused, ending));
+                return;
+            }
             Fate::Send(pieces) => pieces,
             Fate::End(pieces) => {
                 self.over = true;

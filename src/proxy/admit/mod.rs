@@ -12,6 +12,8 @@ use bytes::Bytes;
 use self::cap::Cap;
 pub use self::permit::Permit;
 use super::{
+    Proxy,
+    held::Pausing,
     live::Live,
     references,
     rejection::Rejection,
@@ -19,7 +21,6 @@ use super::{
 };
 use crate::{
     books::{Books, Need, Purse, Reservation},
-    clock::Clock,
     config::ApiKey,
     engine::{
         call::{Api, ChatRequest},
@@ -30,6 +31,7 @@ use crate::{
         policy::{Key, Policy},
         tokens,
     },
+    store::approvals::Parked,
 };
 
 /// Who asks, for what, by which rules.
@@ -42,27 +44,51 @@ pub struct Asked<'a> {
     pub api: Api,
 }
 
+/// What an admitted request may do.
+pub enum Admission {
+    /// Ask the provider.
+    Send(Permit),
+    /// Have the answer that was parked for its conversation: no provider is asked again, and
+    /// nothing is charged.
+    Resume(Permit, Parked),
+}
+
 /// Evaluates the request guards in order, reserves, and records the start.
 ///
 /// # Errors
 /// The first guard or limit that says no. Nothing is held then.
 pub async fn admit(
-    books: &Books,
-    clock: &Clock,
+    proxy: &Arc<Proxy>,
     asked: &Asked<'_>,
     body: &Bytes,
-) -> Result<Permit, Rejection> {
+) -> Result<Admission, Rejection> {
+    let books = &proxy.books;
     let call =
         ChatRequest::read_as(asked.api, body).map_err(|fault| Rejection::InvalidRequest {
             message: fault.message,
             param: fault.param,
         })?;
     check_input(asked.policy, &call)?;
-    let now_ms = clock.now_ms();
+    let now_ms = proxy.clock.now_ms();
     let target = resolve(asked.live, asked.policy, &call.model, now_ms)?;
     let contracts = &asked.live.config.contracts;
     let mut tools = tool_offers::judge(&asked.policy.tools, contracts, &call.offers, body, &call)
         .map_err(|denied| Rejection::ToolDenied(Box::new(denied)))?;
+    let may_pause = asked.policy.tools.may_pause(contracts);
+    let mut pausing = may_pause.then(|| Pausing::new(proxy, body));
+    if let Some(waiting) = &mut pausing
+        && let Some(parked) = waiting.find(asked).await?
+    {
+        let granted = Granted {
+            target,
+            tools,
+            reservation: None,
+            cap: None,
+            pausing,
+        };
+        let permit = permit::permit(proxy, asked, &call, body, granted);
+        return Ok(Admission::Resume(permit, parked));
+    }
     if let ApiKey::Missing(_) = target.provider.api_key {
         let provider = target.provider.name.to_string();
         return Err(Rejection::ProviderUnavailable { provider });
@@ -90,18 +116,21 @@ pub async fn admit(
         cap: cap.settle(&mut reservation),
         target,
         tools,
-        reservation,
+        reservation: Some(reservation),
+        pausing,
     };
-    Ok(permit::permit(books, clock, asked, &call, body, granted))
+    let permit = permit::permit(proxy, asked, &call, body, granted);
+    Ok(Admission::Send(permit))
 }
 
 /// What the steps of admission have given.
 struct Granted {
     target: Target,
     tools: Admitted,
-    reservation: Reservation,
+    reservation: Option<Reservation>,
     /// The output cap that goes upstream.
     cap: Option<u64>,
+    pausing: Option<Pausing>,
 }
 
 fn check_input(policy: &Policy, call: &ChatRequest) -> Result<(), Rejection> {

@@ -10,6 +10,8 @@ use sha2::{Digest, Sha256};
 
 use super::{
     super::{
+        Proxy,
+        held::Pausing,
         rejection::{Rejection, Source, Told},
         resolve::Target,
     },
@@ -22,7 +24,7 @@ use crate::{
     config::Provider,
     engine::{
         call::{Api, ChatRequest, Edits},
-        chain::{CallGuard, Delivery, Offered},
+        chain::{CallGuard, Delivery, Facts, Offered},
         chat::{CallRules, Judged, Tally},
         guard::input,
         policy::{Batch, OnBlock, Policy},
@@ -54,14 +56,17 @@ pub struct Permit {
     pub(super) call_guard: CallGuard,
     /// How blocked calls are told.
     pub(super) delivery: Delivery,
+    /// Set if its answer may have to wait for people.
+    pub(super) pausing: Option<Pausing>,
+    /// `None` once settled; and for an answer that was parked, which was paid for then.
     pub(super) reservation: Option<Reservation>,
+    pub(super) settled: bool,
     pub(super) sent: bool,
     pub(super) started_ms: i64,
 }
 
 pub(super) fn permit(
-    books: &Books,
-    clock: &Clock,
+    proxy: &Proxy,
     asked: &Asked<'_>,
     call: &ChatRequest,
     body: &Bytes,
@@ -72,8 +77,9 @@ pub(super) fn permit(
         tools,
         reservation,
         cap,
+        pausing,
     } = granted;
-    let input_bound = reservation.input_tokens();
+    let input_bound = reservation.as_ref().map_or(0, Reservation::input_tokens);
     let ask_usage = call.stream && call.api == Api::Chat && target.provider.stream_usage;
     let insert_usage = ask_usage && call.include_usage != Some(true);
     let edits = Edits {
@@ -85,8 +91,8 @@ pub(super) fn permit(
     let sent = call.rewrite(body, &edits);
     let client_cap = call.cap.map(|(_, cap)| cap);
     let permit = Permit {
-        books: books.clone(),
-        clock: clock.clone(),
+        books: proxy.books.clone(),
+        clock: proxy.clock.clone(),
         request_id: Arc::clone(asked.request_id),
         key: Arc::clone(&asked.key.name),
         reply_seed: seed(asked.request_id),
@@ -97,9 +103,11 @@ pub(super) fn permit(
         hide_usage: insert_usage,
         lowered_cap: cap.filter(|cap| client_cap.is_some_and(|asked| *cap < asked)),
         input_estimate: tokens::estimate(call.content.bytes + call.tool_bytes()).min(input_bound),
-        call_guard: call_guard(asked, tools.offered),
+        call_guard: call_guard(asked, tools.offered, body),
         delivery: delivery(asked.policy, call),
-        reservation: Some(reservation),
+        pausing,
+        reservation,
+        settled: false,
         sent: false,
         started_ms: asked.started_ms,
         target,
@@ -108,13 +116,15 @@ pub(super) fn permit(
     permit
 }
 
-fn call_guard(asked: &Asked<'_>, offered: Offered) -> CallGuard {
+fn call_guard(asked: &Asked<'_>, offered: Offered, request: &[u8]) -> CallGuard {
+    let contracts = &asked.live.config.contracts;
     CallGuard::new(
         Arc::clone(&asked.policy.label),
         Arc::clone(&asked.policy.tools),
-        Arc::clone(&asked.live.config.contracts),
+        Arc::clone(contracts),
         Arc::clone(&asked.key.tenant),
         Arc::new(offered),
+        Arc::new(Facts::of(asked.api, request, contracts)),
     )
 }
 
@@ -150,6 +160,34 @@ impl Permit {
         self.api
     }
 
+    pub fn request_id(&self) -> &Arc<str> {
+        &self.request_id
+    }
+
+    pub fn key(&self) -> &Arc<str> {
+        &self.key
+    }
+
+    /// The model at the provider.
+    pub fn model(&self) -> &Arc<str> {
+        &self.target.model
+    }
+
+    /// What judges the calls of the answer.
+    pub fn guard(&self) -> &CallGuard {
+        &self.call_guard
+    }
+
+    /// Set if the answer may have to wait for people.
+    pub fn pausing(&self) -> Option<&Pausing> {
+        self.pausing.as_ref()
+    }
+
+    /// Blocked calls are told as an error, with a status while that can still be.
+    pub fn tells_as_error(&self) -> bool {
+        self.delivery.as_error
+    }
+
     pub fn body(&self) -> &Bytes {
         &self.body
     }
@@ -176,6 +214,8 @@ impl Permit {
             judge: Arc::new(self.call_guard.clone()),
             delivery: self.delivery,
             decision: self.decision(),
+            // Where nobody could wait, nobody is asked.
+            rulings: self.pausing.is_none().then(|| Arc::from([])),
         }
     }
 
@@ -285,6 +325,7 @@ impl Permit {
 
     /// Nothing was sent, and nothing will be: everything goes back.
     pub fn withdraw(&mut self) {
+        self.settled = true;
         if let Some(reservation) = self.reservation.take() {
             reservation.release(self.clock.now_ms());
         }

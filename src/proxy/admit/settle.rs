@@ -33,13 +33,18 @@ impl Permit {
     /// The first time only; later ones change nothing.
     fn close(&mut self, tally: &Tally, outcome: Outcome, status: u16) {
         let now_ms = self.clock.now_ms();
-        let (usage, estimated) = self.usage(tally, outcome);
-        let Some(reservation) = self.reservation.take() else {
+        if std::mem::replace(&mut self.settled, true) {
             return;
+        }
+        let (usage, estimated) = match &self.reservation {
+            Some(_) => self.usage(tally, outcome),
+            None => (Usage::default(), false),
         };
         let cost = self.cost(&usage, tally);
         let tokens = usage.input + usage.output;
-        reservation.settle(Actual { tokens, cost }, now_ms);
+        if let Some(reservation) = self.reservation.take() {
+            reservation.settle(Actual { tokens, cost }, now_ms);
+        }
         let reported = tally.usage.is_some();
         let zero_beside_text = reported && usage.output == 0 && tally.written > 0;
         let closing = Closing {

@@ -7,6 +7,8 @@
 
 mod collect;
 mod failed;
+mod held;
+mod paused;
 mod reshaped;
 mod stream;
 mod whole;
@@ -15,20 +17,27 @@ use std::{
     convert::Infallible,
     pin::Pin,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 use http_body::{Body as HttpBody, Frame};
 
-use self::stream::Relay;
 pub use self::whole::plain_body;
+use self::{held::Held, stream::Relay};
 use super::{
     admit::Permit,
     rejection::{Rejection, UpstreamFault},
     upstream::Reply,
 };
-use crate::engine::{chat::Tally, record::Outcome};
+use crate::{
+    engine::{chat::Tally, record::Outcome},
+    store::approvals::Parked,
+};
+
+/// A client that hears nothing for longer may take the connection for dead.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// Headers of a provider's answer that pass on.
 const KEPT: &[&str] = &["openai-processing-ms", "openai-version"];
@@ -37,6 +46,8 @@ const KEPT: &[&str] = &["openai-processing-ms", "openai-version"];
 pub enum Body {
     Whole(Option<Bytes>),
     Stream(Box<Relay>),
+    /// People have to decide first.
+    Held(Box<Held>),
 }
 
 impl Body {
@@ -74,6 +85,18 @@ pub async fn respond(mut permit: Permit, reply: Reply) -> Result<Response<Body>,
     }
 }
 
+/// The answer that was parked for a conversation, to whoever comes back for it.
+///
+/// # Errors
+/// It cannot be had, or what people decided is told as an error.
+pub async fn resume(permit: Permit, parked: Parked) -> Result<Response<Body>, Rejection> {
+    if parked.streamed {
+        stream::resume(permit, parked).await
+    } else {
+        whole::resume(permit, parked).await
+    }
+}
+
 const STREAM: &[u8] = b"text/event-stream";
 
 impl HttpBody for Body {
@@ -89,6 +112,9 @@ impl HttpBody for Body {
             Self::Stream(relay) => relay
                 .poll_bytes(cx)
                 .map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Held(held) => held
+                .poll_bytes(cx)
+                .map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes)))),
         }
     }
 
@@ -102,7 +128,7 @@ impl HttpBody for Body {
                 let size = bytes.as_ref().map_or(0, Bytes::len);
                 http_body::SizeHint::with_exact(size as u64)
             }
-            Self::Stream(_) => http_body::SizeHint::default(),
+            Self::Stream(_) | Self::Held(_) => http_body::SizeHint::default(),
         }
     }
 }

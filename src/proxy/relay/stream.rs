@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Response, StatusCode};
 use tokio::time::{Instant, Sleep};
 
-use super::{Body, KEPT, failed::answered, keep, mark_stream};
+use super::{Body, KEEP_ALIVE, KEPT, failed::answered, keep, mark_stream, paused::Pause};
 use crate::{
     engine::{chat::StreamRules, record::Outcome},
     proxy::{
@@ -20,6 +20,7 @@ use crate::{
         rejection::{Rejection, UpstreamFault},
         upstream::{Reply, ReplyBody},
     },
+    store::approvals::Parked,
 };
 
 /// One event of a stream. Bytes.
@@ -28,8 +29,6 @@ const LARGEST_EVENT: usize = 16 << 20;
 const MOST_WITHHELD: usize = 16 << 20;
 /// Calls that are not whole by then never will be.
 const LONGEST_WITHHELD: Duration = Duration::from_mins(10);
-/// A client that hears nothing for longer may take the connection for dead.
-const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// So long an answer may keep its status open, since clients wait longer for headers.
 const STATUS_WITHIN: Duration = Duration::from_secs(50);
 
@@ -48,6 +47,8 @@ pub struct Relay {
     pub(super) answer: StreamedAnswer,
     /// Where the reservation grows with the answer.
     pub(super) elastic: Option<Elastic>,
+    /// Where calls may have to wait for people.
+    pub(super) pause: Option<Box<Pause>>,
     /// What may leave.
     pub(super) ready: Vec<Bytes>,
     /// A limit cut the answer before anything had left.
@@ -66,52 +67,70 @@ pub struct Relay {
 }
 
 pub(super) async fn respond(permit: Permit, reply: Reply) -> Result<Response<Body>, Rejection> {
-    let idle = permit.provider().idle_timeout;
-    let rules = StreamRules {
-        hide_usage: permit.hides_usage(),
-        largest_event: LARGEST_EVENT,
-        most_withheld: MOST_WITHHELD,
-        calls: permit.call_rules(),
-    };
-    let api = permit.api();
-    let elastic = permit.grows().then(Elastic::default);
-    let now = Instant::now();
-    let mut relay = Relay {
-        permit,
-        source: reply.body,
-        answer: StreamedAnswer::new(api, rules),
-        elastic,
-        ready: Vec::new(),
-        refused: None,
-        idle,
-        begun: now,
-        last_piece: now,
-        last_sent: now,
-        withheld_since: None,
-        alarm: Box::pin(tokio::time::sleep(idle.min(KEEP_ALIVE))),
-        delivered: false,
-        looks: 0,
-        outcome: Outcome::Completed,
-    };
-    if !relay.permit.is_stream() {
-        return relay.into_body(&reply.headers).await;
+    let relay = Relay::new(permit, reply.body);
+    relay.answer(&reply.headers).await
+}
+
+/// A parked stream, from its beginning.
+pub(super) async fn resume(permit: Permit, parked: Parked) -> Result<Response<Body>, Rejection> {
+    let mut relay = Relay::new(permit, ReplyBody::Over);
+    let hold = relay
+        .take_parked(parked)
+        .ok_or(Rejection::GuardUnavailable)?;
+    if relay.answer.paused().is_empty() {
+        hold.claim().await?;
     }
-    // While nothing has left, a failure can still be told with a status.
-    std::future::poll_fn(|cx| relay.poll_first(cx)).await;
-    if let Some(rejection) = relay.refused.take() {
-        return Err(rejection);
-    }
-    if relay.ready.is_empty() && !relay.answer.has_sent() {
-        return Err(relay.give_up());
-    }
-    let mut response = Response::new(Body::Stream(Box::new(relay)));
-    let headers = response.headers_mut();
-    keep(&reply.headers, headers, KEPT);
-    mark_stream(headers);
-    Ok(response)
+    relay.answer(&HeaderMap::new()).await
 }
 
 impl Relay {
+    fn new(permit: Permit, source: ReplyBody) -> Self {
+        let idle = permit.provider().idle_timeout;
+        let rules = StreamRules {
+            hide_usage: permit.hides_usage(),
+            largest_event: LARGEST_EVENT,
+            most_withheld: MOST_WITHHELD,
+            calls: permit.call_rules(),
+        };
+        let now = Instant::now();
+        Self {
+            source,
+            answer: StreamedAnswer::new(permit.api(), rules),
+            elastic: permit.grows().then(Elastic::default),
+            pause: Pause::of(&permit),
+            ready: Vec::new(),
+            refused: None,
+            idle,
+            begun: now,
+            last_piece: now,
+            last_sent: now,
+            withheld_since: None,
+            alarm: Box::pin(tokio::time::sleep(idle.min(KEEP_ALIVE))),
+            delivered: false,
+            looks: 0,
+            outcome: Outcome::Completed,
+            permit,
+        }
+    }
+
+    async fn answer(mut self, headers: &HeaderMap) -> Result<Response<Body>, Rejection> {
+        if !self.permit.is_stream() {
+            return self.into_body(headers).await;
+        }
+        // While nothing has left, a failure can still be told with a status.
+        std::future::poll_fn(|cx| self.poll_first(cx)).await;
+        if let Some(rejection) = self.refused.take() {
+            return Err(rejection);
+        }
+        if self.ready.is_empty() && !self.answer.has_sent() {
+            return Err(self.give_up());
+        }
+        let mut response = Response::new(Body::Stream(Box::new(self)));
+        keep(headers, response.headers_mut(), KEPT);
+        mark_stream(response.headers_mut());
+        Ok(response)
+    }
+
     fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.ready.is_empty() && !self.is_over() {
             std::task::ready!(self.poll_source(cx));
@@ -124,7 +143,11 @@ impl Relay {
     }
 
     pub(super) fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        std::task::ready!(self.poll_input(cx));
+        if self.is_paused() {
+            std::task::ready!(self.poll_pause(cx));
+        } else {
+            std::task::ready!(self.poll_input(cx));
+        }
         for judged in self.answer.take_judged() {
             self.permit.record_call(&judged);
         }
@@ -142,6 +165,7 @@ impl Relay {
             Poll::Ready(Some(Ok(piece))) => {
                 self.last_piece = Instant::now();
                 self.looks = 0;
+                self.keep_for_parking(&piece);
                 if let Some(elastic) = &mut self.elastic {
                     elastic.push(piece);
                     return self.poll_elastic(cx);

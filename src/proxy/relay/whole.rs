@@ -1,4 +1,7 @@
-//! A whole answer: read within bounds, judged, sent on in one piece.
+//! A whole answer: read within bounds, judged, sent on in one piece; after the wait, if people
+//! have to decide.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
@@ -7,21 +10,31 @@ use super::{
     Body, KEPT,
     collect::{LARGEST_BODY, collect},
     failed::{answered, error_answer},
-    keep, mark_json, reshaped,
+    held::Held,
+    keep, mark_json, mark_stream, reshaped,
 };
 use crate::{
     config::Provider,
     engine::{
-        chat::{self, Answer, Tally},
+        chain::{Paused, Ruling},
+        chat::{self, Answer, CallRules, Tally},
         record::Outcome,
     },
     proxy::{
         admit::Permit,
         answer,
+        held::{Hold, Permitted},
         rejection::{Rejection, UpstreamFault},
         upstream::Reply,
     },
+    store::approvals::Parked,
 };
+
+/// A body and what became of it.
+enum Judged {
+    Send(Bytes),
+    Wait(Vec<Paused>),
+}
 
 pub(super) async fn respond(
     mut permit: Permit,
@@ -33,8 +46,113 @@ pub(super) async fn respond(
         Ok(body) => body,
         Err(fault) => return Err(failed(&mut permit, fault.of(provider, idle))),
     };
-    let Some((answer, own)) = answer::whole(permit.api(), &body, permit.call_rules()) else {
-        return Err(failed(&mut permit, UpstreamFault::Broken { provider }));
+    let rules = permit.call_rules();
+    let mut response = match judge(&mut permit, &body, rules)? {
+        Judged::Send(body) => sent(&permit, body),
+        Judged::Wait(paused) => {
+            let waiter = waiter(&permit)?;
+            let hold = Hold::open(&waiter, paused, body.clone(), false).await?;
+            wait(permit, waiter, hold, body).await?
+        }
+    };
+    keep(&reply.headers, response.headers_mut(), KEPT);
+    Ok(response)
+}
+
+/// The answer that was parked for this conversation.
+pub(super) async fn resume(
+    mut permit: Permit,
+    parked: Parked,
+) -> Result<Response<Body>, Rejection> {
+    let (waiter, rules) = (waiter(&permit)?, permit.call_rules());
+    let hold = Hold::join(&waiter, &parked.id);
+    let body = Bytes::from(parked.answer);
+    match judge(&mut permit, &body, rules)? {
+        Judged::Wait(_) => wait(permit, waiter, hold, body).await,
+        Judged::Send(body) => {
+            hold.claim().await?;
+            Ok(sent(&permit, body))
+        }
+    }
+}
+
+/// Only a permit whose calls may pause has any that do.
+fn waiter(permit: &Permit) -> Result<Permitted, Rejection> {
+    Permitted::of(permit, permit.tells_as_error()).ok_or(Rejection::GuardUnavailable)
+}
+
+/// Until people have decided; at once with headers, unless the answer may become an error.
+async fn wait(
+    mut permit: Permit,
+    waiter: Permitted,
+    hold: Hold,
+    body: Bytes,
+) -> Result<Response<Body>, Rejection> {
+    if permit.tells_as_error() {
+        let rulings = hold.rulings().await?;
+        let body = ruled(&mut permit, &waiter, &body, rulings)?;
+        return Ok(sent(&permit, body));
+    }
+    let streams = permit.is_stream();
+    let coming = async move {
+        let answer = match hold.rulings().await {
+            Ok(rulings) => ruled(&mut permit, &waiter, &body, rulings),
+            Err(refusal) => Err(refusal.into()),
+        };
+        match answer {
+            Ok(body) if permit.is_stream() => {
+                let api = permit.api();
+                let stream = answer::as_stream(api, &body, permit.hides_usage());
+                stream.unwrap_or_default()
+            }
+            Ok(body) => body,
+            Err(rejection) => told(&permit, &rejection),
+        }
+    };
+    let alive: &[u8] = if streams { b": waiting\n\n" } else { b"\n" };
+    let held = Held::new(Box::pin(coming), alive);
+    let mut response = Response::new(Body::Held(Box::new(held)));
+    if streams {
+        mark_stream(response.headers_mut());
+    } else {
+        mark_json(response.headers_mut());
+    }
+    Ok(response)
+}
+
+/// An error after the headers: as a body, or as the last event.
+fn told(permit: &Permit, rejection: &Rejection) -> Bytes {
+    let body = permit.tell(rejection).body;
+    match permit.is_stream() {
+        true => [b"data: ", &*body, b"\n\ndata: [DONE]\n\n"].concat().into(),
+        false => body,
+    }
+}
+
+/// Judged again, by the rules of now, with what people decided.
+fn ruled(
+    permit: &mut Permit,
+    waiter: &Permitted,
+    body: &Bytes,
+    rulings: Arc<[Ruling]>,
+) -> Result<Bytes, Rejection> {
+    let rules = CallRules {
+        judge: Arc::new(waiter.guard_now()),
+        rulings: Some(rulings),
+        ..permit.call_rules()
+    };
+    match judge(permit, body, rules)? {
+        Judged::Send(body) => Ok(body),
+        // No call waits once there are rulings.
+        Judged::Wait(_) => Err(Rejection::GuardUnavailable),
+    }
+}
+
+/// Judges a body and settles, the first time.
+fn judge(permit: &mut Permit, body: &Bytes, rules: CallRules) -> Result<Judged, Rejection> {
+    let Some((answer, own)) = answer::whole(permit.api(), body, rules) else {
+        let provider = permit.provider().name.to_string();
+        return Err(failed(permit, UpstreamFault::Broken { provider }));
     };
     let Answer {
         body,
@@ -42,31 +160,36 @@ pub(super) async fn respond(
         judged,
     } = answer;
     judged.iter().for_each(|one| permit.record_call(one));
-    if matches!(body, chat::Body::Send(_)) {
-        permit.own(own, &tally);
-    }
-    let body = match body {
-        chat::Body::Send(body) => body,
+    match body {
+        chat::Body::Send(body) => {
+            permit.own(own, &tally);
+            permit.complete(&tally, Outcome::Completed);
+            Ok(Judged::Send(body))
+        }
+        chat::Body::Paused(paused) => {
+            permit.complete(&tally, Outcome::Completed);
+            Ok(Judged::Wait(paused))
+        }
         chat::Body::Error(error) => {
             let told = answered(StatusCode::BAD_GATEWAY, error, HeaderMap::new());
-            return Err(permit.refuse(&tally, Outcome::UpstreamError, told));
+            Err(permit.refuse(&tally, Outcome::UpstreamError, told))
         }
         chat::Body::Refused(blocks) => {
             let blocked = Rejection::CallsBlocked { blocks };
-            return Err(permit.refuse(&tally, Outcome::Completed, blocked));
+            Err(permit.refuse(&tally, Outcome::Completed, blocked))
         }
-    };
-    permit.complete(&tally, Outcome::Completed);
+    }
+}
+
+fn sent(permit: &Permit, body: Bytes) -> Response<Body> {
     let streamed = permit
         .is_stream()
         .then(|| reshaped::streamed(permit.api(), &body, permit.hides_usage()));
-    let mut response = streamed.flatten().unwrap_or_else(|| {
+    streamed.flatten().unwrap_or_else(|| {
         let mut response = Response::new(Body::whole(body));
         mark_json(response.headers_mut());
         response
-    });
-    keep(&reply.headers, response.headers_mut(), KEPT);
-    Ok(response)
+    })
 }
 
 fn failed(permit: &mut Permit, fault: UpstreamFault) -> Rejection {

@@ -69,7 +69,11 @@ impl Process {
     }
 
     pub fn client(&self) -> Client {
-        Client::new(self.listen, setup::K1)
+        self.client_with(setup::K1)
+    }
+
+    pub fn client_with(&self, key: &str) -> Client {
+        Client::new(self.listen, key)
     }
 
     /// All that it has written to its outputs so far.

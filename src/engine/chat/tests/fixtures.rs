@@ -125,12 +125,14 @@ impl Fixture {
             Arc::default(),
             "acme".into(),
             Arc::new(self.offered()),
+            Arc::default(),
         );
         CallRules {
             judge: Arc::new(guard),
             delivery: Delivery::default(),
             policy: "p@1".into(),
             decision: "dec_0000".to_owned(),
+            rulings: None,
         }
     }
 

@@ -44,6 +44,7 @@ impl Judge for Allows {
             tool: call.name.clone(),
             rule: code.to_owned(),
             message: message.to_owned(),
+            approval: None,
         };
         judgement(call, arguments, Some(block))
     }
@@ -56,6 +57,8 @@ fn judgement(call: &Call, arguments: String, blocked: Option<Block>) -> Judgemen
         arguments,
         digest: String::new(),
         blocked,
+        paused: None,
+        approval: None,
         inner: Vec::new(),
     }
 }
@@ -66,6 +69,7 @@ pub fn call_rules(allowed: &'static [&'static str], delivery: Delivery) -> CallR
         delivery,
         policy: "p@1".into(),
         decision: "dec_1".to_owned(),
+        rulings: None,
     }
 }
 

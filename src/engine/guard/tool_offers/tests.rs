@@ -289,6 +289,7 @@ fn calls_are_judged_by_what_was_offered_and_left() {
         contracts.into(),
         "acme".into(),
         admitted.offered.into(),
+        std::sync::Arc::default(),
     );
     let call = |kind: CallKind, namespace: Option<&str>, name: &str| Call {
         kind,

@@ -50,6 +50,8 @@ impl Judge for Chain {
         Judgement {
             tool: call.tool(),
             digest: String::new(),
+            paused: None,
+            approval: None,
             inner: Vec::new(),
             results: Vec::new(),
             arguments: call.arguments.clone(),
@@ -58,6 +60,7 @@ impl Judge for Chain {
                 tool: call.name.clone(),
                 rule: code.to_owned(),
                 message: call.fault.unwrap_or("It is not allowed.").to_owned(),
+                approval: None,
             }),
         }
     }
@@ -68,6 +71,7 @@ fn call_rules(allows: Says, delivery: Delivery) -> CallRules {
         judge: Arc::new(Chain(allows)),
         delivery,
         decision: DECISION.to_owned(),
+        rulings: None,
         policy: "test@1".into(),
     }
 }

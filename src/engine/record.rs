@@ -101,6 +101,9 @@ pub struct Opening {
     pub warnings: Vec<&'static str>,
     #[serde(skip_serializing_if = "OfferNotes::is_empty")]
     pub tools: OfferNotes,
+    /// The request whose parked answer this one is given: no provider is asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resumes: Option<Arc<str>>,
 }
 
 /// What became of offered tools that a rule speaks against, by their names.

@@ -85,6 +85,7 @@ pub async fn admit(
             reservation: None,
             cap: None,
             pausing,
+            resumes: Some(parked.request_id.as_str().into()),
         };
         let permit = permit::permit(proxy, asked, &call, body, granted);
         return Ok(Admission::Resume(permit, parked));
@@ -118,6 +119,7 @@ pub async fn admit(
         tools,
         reservation: Some(reservation),
         pausing,
+        resumes: None,
     };
     let permit = permit::permit(proxy, asked, &call, body, granted);
     Ok(Admission::Send(permit))
@@ -131,6 +133,8 @@ struct Granted {
     /// The output cap that goes upstream.
     cap: Option<u64>,
     pausing: Option<Pausing>,
+    /// The request whose parked answer this one is given.
+    resumes: Option<Arc<str>>,
 }
 
 fn check_input(policy: &Policy, call: &ChatRequest) -> Result<(), Rejection> {

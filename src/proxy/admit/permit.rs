@@ -78,6 +78,7 @@ pub(super) fn permit(
         reservation,
         cap,
         pausing,
+        resumes,
     } = granted;
     let input_bound = reservation.as_ref().map_or(0, Reservation::input_tokens);
     let ask_usage = call.stream && call.api == Api::Chat && target.provider.stream_usage;
@@ -112,7 +113,7 @@ pub(super) fn permit(
         started_ms: asked.started_ms,
         target,
     };
-    permit.record_start(asked.policy, call, body, cap, tools.notes);
+    permit.record_start(asked.policy, (call, body), cap, (tools.notes, resumes));
     permit
 }
 
@@ -334,10 +335,9 @@ impl Permit {
     fn record_start(
         &self,
         policy: &Policy,
-        call: &ChatRequest,
-        body: &[u8],
+        (call, body): (&ChatRequest, &[u8]),
         cap: Option<u64>,
-        tools: OfferNotes,
+        (tools, resumes): (OfferNotes, Option<Arc<str>>),
     ) {
         let reserved = self.reservation.as_ref();
         let sensitive = input::is_sensitive(&policy.input, &call.content);
@@ -352,6 +352,7 @@ impl Permit {
             body_sha256: hex::encode(Sha256::digest(body)),
             warnings: sensitive.then_some("input_sensitive").into_iter().collect(),
             tools,
+            resumes,
         };
         let event = Event::RequestStarted(Box::new(opening));
         self.books.record(Some(Arc::clone(&self.request_id)), event);

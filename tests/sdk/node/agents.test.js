@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { suite, test } from "node:test";
 
 import { CHAT, RESPONSES } from "./drivers.js";
-import { freshKey, JUDGES, NO_JUDGE, records, sentUpstream } from "./support.js";
+import { approver, freshKey, JUDGES, NO_JUDGE, records, sentUpstream } from "./support.js";
 
 const OSLO = 'call get_weather {"city":"Oslo"}';
 const ROME = 'call get_weather {"city":"Rome"}';
@@ -96,6 +96,26 @@ function limits(open, ownClock) {
     const { requests } = agent.wire;
     const found = await records(agent.key, requests);
     assert.equal(found.filter((record) => record.kind === "request_started").length, 2);
+  });
+}
+
+function heldCalls(open) {
+  test("an approved call goes on as if nothing had been", async () => {
+    const agent = open("tools-approval");
+    const decides = approver(agent.key).decides("approve");
+    const [answer] = await Promise.all([agent.run(DELETE), decides]);
+    assert.deepEqual(agent.tools.ran, [["delete_files", { path: "/" }]]);
+    assert.equal(answer.text, "The tool answered: deleted");
+    await assertSent(agent, 2);
+  });
+
+  test("a rejected call ends the run with the reason", async () => {
+    const agent = open("tools-approval");
+    const decides = approver(agent.key).decides("reject");
+    const [answer] = await Promise.all([agent.run(DELETE), decides]);
+    assert.deepEqual(agent.tools.ran, []);
+    assert.match(answer.text, /rejected this call .*: as agreed/);
+    await assertSent(agent, 1);
   });
 }
 
@@ -207,6 +227,7 @@ function scenarios(name, Driver, skip = false) {
     limits(open, Driver.ownClock);
     if (Driver.streams) streamedText(open);
     suite("blocked calls", { skip: noJudge }, () => {
+      heldCalls(open);
       blockedCalls(open);
       if (Driver.streams) blockedAfterText(open);
     });

@@ -64,5 +64,28 @@ export async function records(key, requests) {
 // How many of the requests of this key went to a provider.
 export async function sentUpstream(key, requests) {
   const found = await records(key, requests);
-  return found.filter((record) => record.kind === "request_started").length;
+  return found.filter(({ kind, resumes }) => kind === "request_started" && !resumes).length;
+}
+
+// A person at a terminal.
+export function approver(key) {
+  const name = key.replace(/^tg-/, "");
+  const run = async (...line) => {
+    const { stdout } = await promisify(execFile)(process.env.TALLYGATE_BIN, ["approvals", ...line]);
+    return stdout;
+  };
+  const waits = async () => {
+    const deadline = Date.now() + LEDGER_TIMEOUT_MS;
+    while (Date.now() < deadline) {
+      const waiting = JSON.parse(await run("list", "--json"));
+      const own = waiting.find((approval) => approval.key === name);
+      if (own) return own.id;
+      await sleep(50);
+    }
+    throw new Error(`no call of ${name} waits`);
+  };
+  const decides = async (decision) => {
+    await run(decision, await waits(), "--by", "dana", "--reason", "as agreed");
+  };
+  return { waits, decides };
 }

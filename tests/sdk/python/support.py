@@ -1,5 +1,6 @@
 """What the tests share: fresh keys, counted requests, the tools, the ledger."""
 
+import asyncio
 import itertools
 import json
 import os
@@ -77,4 +78,33 @@ def records(key, requests):
 def sent_upstream(key, requests):
     """How many of the requests of this key went to a provider."""
     found = records(key, requests)
-    return sum(record["kind"] == "request_started" for record in found)
+    return sum(record["kind"] == "request_started" and "resumes" not in record for record in found)
+
+
+class Approver:
+    """A person at a terminal."""
+
+    def __init__(self, key):
+        self.name = key.removeprefix("tg-")
+
+    async def waits(self):
+        """The id of the one call of this key that waits."""
+        deadline = time.monotonic() + LEDGER_TIMEOUT_S
+        while time.monotonic() < deadline:
+            waiting = json.loads(await self._run("list", "--json"))
+            for approval in waiting:
+                if approval["key"] == self.name:
+                    return approval["id"]
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"no call of {self.name} waits")
+
+    async def decides(self, decision):
+        await self._run(decision, await self.waits(), "--by", "dana", "--reason", "as agreed")
+
+    async def _run(self, *arguments):
+        process = await asyncio.create_subprocess_exec(
+            os.environ["TALLYGATE_BIN"], "approvals", *arguments, stdout=asyncio.subprocess.PIPE
+        )
+        printed, _ = await process.communicate()
+        assert process.returncode == 0, (arguments, printed)
+        return printed

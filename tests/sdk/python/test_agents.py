@@ -8,7 +8,7 @@ import asyncio
 import unittest
 
 import drivers
-from support import JUDGES, NO_JUDGE, fresh_key, sent_upstream
+from support import JUDGES, NO_JUDGE, Approver, fresh_key, sent_upstream
 
 OSLO = 'call get_weather {"city":"Oslo"}'
 ROME = 'call get_weather {"city":"Rome"}'
@@ -95,6 +95,36 @@ class Limits(Scenarios):
         both = await asyncio.gather(agent.run("say one"), agent.run("say two"))
         self.assertEqual([answer.text for answer in both], ["one", "two"])
         self.assert_sent(agent, 3, refused=1)
+
+
+@unittest.skipUnless(JUDGES, NO_JUDGE)
+class HeldCalls(Scenarios):
+    async def test_an_approved_call_goes_on_as_if_nothing_had_been(self):
+        agent = self.agent("tools-approval")
+        answer, _ = await asyncio.gather(agent.run(DELETE), Approver(agent.key).decides("approve"))
+        self.assertEqual(agent.tools.ran, [("delete_files", "/")])
+        self.assertEqual(answer.text, "The tool answered: deleted")
+        self.assert_sent(agent, 2)
+
+    async def test_a_rejected_call_ends_the_run_with_the_reason(self):
+        agent = self.agent("tools-approval")
+        answer, _ = await asyncio.gather(agent.run(DELETE), Approver(agent.key).decides("reject"))
+        self.assertEqual(agent.tools.ran, [])
+        self.assertRegex(answer.text, "rejected this call .*: as agreed")
+        self.assert_sent(agent, 1)
+
+    async def test_who_leaves_and_comes_back_gets_the_same_answer(self):
+        agent = self.agent("tools-approval")
+        approver = Approver(agent.key)
+        run = asyncio.ensure_future(agent.run(DELETE))
+        await approver.waits()
+        run.cancel()
+        await asyncio.gather(run, return_exceptions=True)
+        await approver.decides("approve")
+        answer = await agent.run(DELETE)
+        self.assertEqual(agent.tools.ran, [("delete_files", "/")])
+        self.assertEqual(answer.text, "The tool answered: deleted")
+        self.assertEqual(sent_upstream(agent.key, 3), 2)
 
 
 @unittest.skipUnless(JUDGES, NO_JUDGE)
@@ -199,7 +229,7 @@ class BlockedCalls(Scenarios):
 
 def load_tests(loader, _standard, _pattern):
     """A class for each library and group of scenarios, named after both."""
-    groups = [AllowedCalls, Limits, BlockedCalls]
+    groups = [AllowedCalls, Limits, HeldCalls, BlockedCalls]
     suite = unittest.TestSuite()
     for driver in [*drivers.CHAT, *drivers.RESPONSES]:
         for group in groups:

@@ -77,9 +77,14 @@ impl Books {
     /// # Errors
     /// `Unavailable` when the store does not answer: then nothing may wait, and nothing passes.
     pub async fn park(&self, parked: Parked, calls: Vec<Approval>) -> Result<(), Refusal> {
-        self.0.desk.waiting.insert(parked.conversation.clone());
-        self.ask_store(move |store| Box::pin(async move { store.park(&parked, &calls).await }))
-            .await?;
+        let books = self.clone();
+        // Known by the thread that also forgets, and not before the store knows.
+        let work = async move |store: &mut dyn Store| {
+            store.park(&parked, &calls).await?;
+            books.0.desk.waiting.insert(parked.conversation);
+            Ok(())
+        };
+        self.ask_store(move |store| Box::pin(work(store))).await?;
         let _ = self.0.to_keeper.send(Message::Sweep);
         Ok(())
     }

@@ -22,10 +22,10 @@ use crate::{
     books::Books,
     clock::Clock,
     config::{Config, ConfigError, Durability, OnDown, StoreUrl},
-    engine::{pricing::PriceBook, record::Event},
+    engine::{policy::Seals, pricing::PriceBook, record::Event},
     proxy::{Live, Proxy, Worker},
     server,
-    store::sqlite::Sqlite,
+    store::{Store as _, sqlite::Sqlite},
 };
 
 /// The file is looked at this often.
@@ -50,6 +50,7 @@ pub struct Reloads {
     file: PathBuf,
     proxy: Arc<Proxy>,
     last: Mutex<Seen>,
+    seals: Mutex<Seals>,
 }
 
 #[derive(Default)]
@@ -73,7 +74,8 @@ impl App {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let server = config.server.clone();
         let now_ms = clock.now_ms();
-        let proxy = Arc::new(open(config, clock).await?);
+        let (proxy, seals) = open(config, clock).await?;
+        let proxy = Arc::new(proxy);
         let sockets = server::bind(server.listen, server.workers)
             .with_context(|| format!("cannot listen on {}", server.listen))?;
         let admin_socket = std::net::TcpListener::bind(server.admin_listen)
@@ -81,7 +83,7 @@ impl App {
         admin_socket.set_nonblocking(true)?;
         let listen = sockets.first().context("no socket")?.local_addr()?;
         let admin = admin_socket.local_addr()?;
-        let reloads = Arc::new(Reloads::new(file, &proxy, now_ms));
+        let reloads = Arc::new(Reloads::new(file, &proxy, seals, now_ms));
         let (stop, stopped) = watch::channel(false);
         let (up, ready) = channel();
         let workers = sockets
@@ -126,23 +128,28 @@ impl App {
 }
 
 /// The store, the books on it, and what is in force.
-async fn open(config: Config, clock: Clock) -> anyhow::Result<Proxy> {
+async fn open(config: Config, clock: Clock) -> anyhow::Result<(Proxy, Seals)> {
     let StoreUrl::Sqlite(path) = &config.store.url;
-    let store = Sqlite::open(path).await?;
+    let mut store = Sqlite::open(path).await?;
+    let mut seals = Seals::new(store.seals().await?);
+    let fresh = config.check_seals(&seals)?;
     let local = config.store.on_down == OnDown::Local;
     let books = Books::open(Box::new(store), clock.clone(), local).await?;
     let version = env!("CARGO_PKG_VERSION");
     books.record(None, Event::Started { version });
+    seals.add(fresh.clone());
+    books.seal(fresh);
     let prices = Arc::new(price_book(&config)?);
     let before_release = config.durability == Durability::BeforeRelease;
-    Ok(Proxy {
+    let proxy = Proxy {
         live: ArcSwap::from_pointee(Live::new(config, prices, &books)),
         books,
         clock,
         failures: Default::default(),
         listings: Default::default(),
         before_release,
-    })
+    };
+    Ok((proxy, seals))
 }
 
 pub(crate) fn price_book(config: &Config) -> anyhow::Result<PriceBook> {
@@ -233,7 +240,7 @@ async fn housekeeping(reloads: Arc<Reloads>) {
 }
 
 impl Reloads {
-    fn new(file: &Path, proxy: &Arc<Proxy>, now_ms: i64) -> Self {
+    fn new(file: &Path, proxy: &Arc<Proxy>, seals: Seals, now_ms: i64) -> Self {
         let sources = proxy.live.load().config.sources.clone();
         let print = print(&sources);
         let seen = Seen {
@@ -245,6 +252,7 @@ impl Reloads {
             file: file.to_owned(),
             proxy: Arc::clone(proxy),
             last: Mutex::new(seen),
+            seals: Mutex::new(seals),
         }
     }
 
@@ -290,7 +298,11 @@ impl Reloads {
 
     fn load(&self) -> anyhow::Result<Live> {
         let config = Config::load(&self.file)?;
+        let mut seals = self.seals.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = config.check_seals(&seals)?;
         let prices = Arc::new(price_book(&config)?);
+        seals.add(fresh.clone());
+        self.proxy.books.seal(fresh);
         Ok(Live::new(config, prices, &self.proxy.books))
     }
 }

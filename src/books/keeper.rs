@@ -12,7 +12,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::{Shared, account::Account, desk};
 use crate::{
-    engine::record::Record,
+    engine::{policy::Edition, record::Record},
     store::{Batch, GrantReply, GrantRequest, Owned, Owner, Store, StoreError, approvals::Status},
 };
 
@@ -43,6 +43,8 @@ pub enum Message {
         ids: Vec<String>,
         reply: oneshot::Sender<Vec<Option<Owner>>>,
     },
+    /// Policy versions that were published or archived.
+    Seal(Vec<Edition>),
     /// Something else to do at the store, as of everything before this.
     Errand(Errand),
     /// Look at once what people decided.
@@ -67,6 +69,7 @@ struct Pending {
     errands: Vec<Errand>,
     noted: Vec<(String, Status)>,
     sweep: bool,
+    seals: Vec<Edition>,
     waiting: Vec<oneshot::Sender<()>>,
     urgent: bool,
     closing: bool,
@@ -233,6 +236,7 @@ impl Pending {
                 self.urgent = true;
                 self.questions.push((ids, reply));
             }
+            Message::Seal(seals) => self.seals.extend(seals),
             Message::Errand(errand) => {
                 self.urgent = true;
                 self.errands.push(errand);
@@ -261,6 +265,7 @@ impl Pending {
             && self.questions.is_empty()
             && self.errands.is_empty()
             && self.noted.is_empty()
+            && self.seals.is_empty()
             && self.waiting.is_empty()
     }
 }
@@ -278,6 +283,7 @@ async fn commit(
         records: pending.records,
         owned: pending.owned,
         noted: pending.noted,
+        seals: pending.seals,
         now_ms,
         ..Batch::default()
     };

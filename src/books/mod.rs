@@ -40,6 +40,7 @@ use crate::{
     engine::{
         budget::{LimitSpec, Unit, Window},
         money::Money,
+        policy::{Edition, Status},
         record::{Event, Record, Summary},
     },
     store::{Store, StoreError},
@@ -231,6 +232,21 @@ impl Books {
             event,
         };
         let _ = self.0.to_keeper.send(Message::Record(Box::new(record)));
+    }
+
+    /// Remembers what published versions of policies say, with a record of each.
+    pub fn seal(&self, editions: Vec<Edition>) {
+        for edition in &editions {
+            let (policy, sha256) = (edition.label(), edition.sha256.clone());
+            self.record(
+                None,
+                match edition.status {
+                    Status::Archived => Event::PolicyArchived { policy, sha256 },
+                    _ => Event::PolicyPublished { policy, sha256 },
+                },
+            );
+        }
+        let _ = self.0.to_keeper.send(Message::Seal(editions));
     }
 
     /// Waits until everything recorded so far is on disk.

@@ -7,6 +7,7 @@ mod keys;
 mod ledger;
 mod migrate;
 mod models;
+mod policies;
 mod serve;
 mod spend;
 
@@ -75,6 +76,9 @@ enum Command {
     /// Tool calls that wait for a person
     #[command(subcommand)]
     Approvals(ApprovalsCommand),
+    /// The versions of policies, and their life
+    #[command(subcommand)]
+    Policies(PoliciesCommand),
     /// What happened
     #[command(subcommand)]
     Ledger(LedgerCommand),
@@ -132,6 +136,29 @@ enum ApprovalsCommand {
     Reject(Decision),
 }
 
+#[derive(Subcommand)]
+enum PoliciesCommand {
+    /// All versions, their status, and the keys bound to them
+    #[command(after_help = "Example:\n  tallygate policies list --json")]
+    List {
+        /// For machines
+        #[arg(long)]
+        json: bool,
+    },
+    /// The file of one version
+    #[command(after_help = "Example:\n  tallygate policies show demo@1")]
+    Show { version: String },
+    /// What differs between two versions; exit code 1 if they say different things
+    #[command(after_help = "Example:\n  tallygate policies diff demo@1 demo@2")]
+    Diff { one: String, other: String },
+    /// Turn a draft into a published version, which never changes
+    #[command(after_help = "Example:\n  tallygate policies publish demo@2")]
+    Publish { version: String },
+    /// Turn a published version into one that serves nobody
+    #[command(after_help = "Example:\n  tallygate policies archive demo@1")]
+    Archive { version: String },
+}
+
 #[derive(clap::Args)]
 struct Decision {
     id: String,
@@ -178,6 +205,13 @@ pub fn run() -> ExitCode {
         Command::Migrate => migrate::migrate(file),
         Command::Spend { json } => spend::spend(file, json),
         Command::Approvals(command) => approve(file, &command),
+        Command::Policies(command) => match command {
+            PoliciesCommand::List { json } => policies::list(file, json),
+            PoliciesCommand::Show { version } => policies::show(file, &version),
+            PoliciesCommand::Diff { one, other } => policies::diff(file, &one, &other),
+            PoliciesCommand::Publish { version } => policies::publish(file, &version),
+            PoliciesCommand::Archive { version } => policies::archive(file, &version),
+        },
         Command::Ledger(LedgerCommand::Tail {
             lines,
             follow,

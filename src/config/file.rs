@@ -60,6 +60,7 @@ fn main(root: &mut Table<'_>) -> Option<Config> {
         aliases,
         keys: keys.all,
         policies: policies.all,
+        policy_files: policies.files,
         contracts: Arc::new(contracts),
         tenant_budgets,
         global_budget,

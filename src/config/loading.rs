@@ -114,6 +114,10 @@ impl<'a> Document<'a> {
             .then(|| read_to_end(Place::whole(self), Some(root.get_ref()), read))
     }
 
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// A path as written in this file: relative ones stand relative to it.
     pub fn beside(&self, path: &Path) -> PathBuf {
         self.path.parent().unwrap_or(Path::new("")).join(path)

@@ -6,6 +6,7 @@
 //! and policies applied elsewhere.
 
 mod budget;
+mod digest;
 mod file;
 mod keys;
 mod loading;
@@ -36,7 +37,7 @@ use std::{
 };
 
 use crate::engine::{
-    policy::{Budget, Contracts, Key, Policy},
+    policy::{Broken, Budget, Contracts, Edition, Key, Policy, Seals},
     pricing::OperatorPrice,
 };
 
@@ -59,12 +60,34 @@ pub struct Config {
     pub contracts: Arc<Contracts>,
     pub tenant_budgets: HashMap<Arc<str>, Budget>,
     pub global_budget: Option<Budget>,
+    /// The policies with the files that they stand in.
+    pub policy_files: Vec<PolicyFile>,
     /// A newer price table (same form as the bundled one) instead of the bundled one.
     pub price_table: Option<PathBuf>,
     /// What is odd but no mistake: told at start and by `tallygate check`.
     pub warnings: Vec<Problem>,
     /// What was read or looked for, directories too: a change there may change this.
     pub sources: Vec<PathBuf>,
+}
+
+/// A policy version and its file.
+#[derive(Debug, Clone)]
+pub struct PolicyFile {
+    pub policy: Arc<Policy>,
+    pub file: PathBuf,
+    /// What it says but for its status, as SHA-256 in hexadecimal.
+    pub sha256: String,
+}
+
+impl PolicyFile {
+    pub fn edition(&self) -> Edition {
+        Edition {
+            id: self.policy.id.to_string(),
+            version: self.policy.version,
+            status: self.policy.status,
+            sha256: self.sha256.clone(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -229,6 +252,37 @@ pub struct Problem {
 }
 
 impl Config {
+    /// Checks published versions against what they said when they were published; gives those
+    /// that are new or have another status since.
+    ///
+    /// # Errors
+    /// Every published version whose file says something else now, with the fix.
+    pub fn check_seals(&self, seals: &Seals) -> Result<Vec<Edition>, ConfigError> {
+        let editions: Vec<Edition> = self.policy_files.iter().map(PolicyFile::edition).collect();
+        seals.check(&editions).map_err(|broken| ConfigError {
+            problems: broken
+                .iter()
+                .map(|broken| self.seal_problem(broken))
+                .collect(),
+            sources: self.sources.clone(),
+        })
+    }
+
+    fn seal_problem(&self, broken: &Broken) -> Problem {
+        let Broken { id, version, free } = broken;
+        let of = |file: &&PolicyFile| *file.policy.id == **id && file.policy.version == *version;
+        let file = self.policy_files.iter().find(of);
+        Problem {
+            file: file.map(|found| found.file.clone()).unwrap_or_default(),
+            position: None,
+            path: "version".to_owned(),
+            message: format!(
+                "version {version} of {id:?} was published with other content, and a published \
+                 version never changes; bump version to {free}"
+            ),
+        }
+    }
+
     /// Reads the file and everything it names.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::{fs, path::Path, sync::Arc};
 use toml::de::DeValue;
 
 use super::{
-    budget,
+    PolicyFile, budget, digest,
     loading::{Document, cannot_read},
     providers::Providers,
     reader::{Place, Table},
@@ -20,6 +20,8 @@ use crate::engine::policy::{
 /// All policy versions there are.
 pub(super) struct Policies {
     pub all: Vec<Arc<Policy>>,
+    /// The same with their files.
+    pub files: Vec<PolicyFile>,
     /// Whether each file told at least its id, version and status.
     complete: bool,
 }
@@ -40,17 +42,26 @@ impl Policies {
         });
         let mut policies = Self {
             all: Vec::new(),
+            files: Vec::new(),
             complete: files.is_ok(),
         };
         let files = files.unwrap_or_default();
         for file in files {
             let read = Document::open(loading, &file).and_then(|document| {
-                document
+                let policy = document
                     .read(|table| policy(table, &policies, providers, contracts))
-                    .flatten()
+                    .flatten()?;
+                Some((Arc::new(policy), digest::of_policy(document.text(), &[])?))
             });
             match read {
-                Some(policy) => policies.all.push(Arc::new(policy)),
+                Some((policy, sha256)) => {
+                    policies.files.push(PolicyFile {
+                        policy: Arc::clone(&policy),
+                        file,
+                        sha256,
+                    });
+                    policies.all.push(policy);
+                }
                 None => policies.complete = false,
             }
         }
@@ -145,7 +156,7 @@ fn policy(
     table.refuse_idle(unenforced::IN_POLICY_FILES);
     let id = table.required("id", policy_id);
     let version = table.required("version", version);
-    let status = table.required("status", one_of(STATUSES));
+    let status = table.required("status", one_of(Status::NAMES));
     let models = table.section("models", |table| model_rules(table, providers));
     let limits = table.section("limits", rate_limits);
     let budget = table.section("budget", budget::of_policy);
@@ -231,9 +242,3 @@ fn input_rules(table: &mut Table<'_>) -> InputRules {
         sensitive_patterns: table.list("sensitive_patterns", needle).unwrap_or_default(),
     }
 }
-
-const STATUSES: &[(&str, Status)] = &[
-    ("draft", Status::Draft),
-    ("published", Status::Published),
-    ("archived", Status::Archived),
-];

@@ -48,6 +48,16 @@ pub enum Event {
         problems: usize,
         first: String,
     },
+    /// From here on this version never changes.
+    PolicyPublished {
+        policy: String,
+        sha256: String,
+    },
+    /// It serves nobody any more.
+    PolicyArchived {
+        policy: String,
+        sha256: String,
+    },
     /// A process ended without giving its slice back: the slice counts as spent.
     LeaseRecovered {
         account: String,
@@ -70,6 +80,8 @@ impl Event {
             Self::RefusalsSummed(_) => "refusals_summed",
             Self::ConfigurationReloaded { .. } => "configuration_reloaded",
             Self::ConfigurationRefused { .. } => "configuration_refused",
+            Self::PolicyPublished { .. } => "policy_published",
+            Self::PolicyArchived { .. } => "policy_archived",
             Self::LeaseRecovered { .. } => "lease_recovered",
         }
     }

@@ -7,7 +7,10 @@ pub mod sqlite;
 use std::{future::Future, pin::Pin, sync::Arc};
 
 use self::approvals::{ApprovalStore, Status};
-use crate::engine::record::{Digest256, Record};
+use crate::engine::{
+    policy::Edition,
+    record::{Digest256, Record},
+};
 
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
@@ -32,6 +35,8 @@ pub struct Batch {
     pub owned: Vec<Owned>,
     /// Approvals whose status one of the records tells.
     pub noted: Vec<(String, Status)>,
+    /// Policy versions that were published or archived.
+    pub seals: Vec<Edition>,
     pub now_ms: i64,
 }
 
@@ -116,6 +121,9 @@ pub trait Store: ApprovalStore {
     /// Turns every lease of an earlier process into spent amounts: nobody can know whether it
     /// was used. Returns what was recovered: (account, period, amount).
     fn recover(&mut self, now_ms: i64) -> Answer<'_, Vec<(String, i64, u64)>>;
+
+    /// The policy versions that were ever published.
+    fn seals(&mut self) -> Answer<'_, Vec<Edition>>;
 
     /// Whose these ids are, in their order.
     fn owners<'a>(&'a mut self, ids: &'a [String]) -> Answer<'a, Vec<Option<Owner>>>;

@@ -26,17 +26,20 @@ use super::{
 };
 use crate::engine::{
     budget::{grant, live_after},
+    policy::Edition,
     record::{CHAIN_START, Digest256},
 };
 
 mod approvals;
 mod lines;
 mod owners;
+mod seals;
 
 const MIGRATIONS: &[&str] = &[
     include_str!("migrations/sqlite/001_start.sql"),
     include_str!("migrations/sqlite/002_owners.sql"),
     include_str!("migrations/sqlite/003_approvals.sql"),
+    include_str!("migrations/sqlite/004_seals.sql"),
 ];
 const BUSY: Duration = Duration::from_secs(5);
 
@@ -113,6 +116,7 @@ impl Sqlite {
         }
         owners::write(&mut tx, &batch.owned, batch.now_ms).await?;
         approvals::note(&mut tx, &batch.noted).await?;
+        seals::write(&mut tx, &batch.seals, batch.now_ms).await?;
         lines.insert(&mut tx).await?;
         tx.commit().await?;
         self.head = lines.head;
@@ -152,6 +156,10 @@ impl Store for Sqlite {
 
     fn recover(&mut self, now_ms: i64) -> Answer<'_, Vec<(String, i64, u64)>> {
         Box::pin(self.recover_leases(now_ms))
+    }
+
+    fn seals(&mut self) -> Answer<'_, Vec<Edition>> {
+        Box::pin(seals::all(&mut self.connection))
     }
 
     fn owners<'a>(&'a mut self, ids: &'a [String]) -> Answer<'a, Vec<Option<Owner>>> {

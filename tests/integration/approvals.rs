@@ -280,14 +280,22 @@ async fn what_the_rules_have_come_to_deny_cannot_be_approved() {
 
 #[tokio::test]
 async fn a_call_approved_before_the_rules_changed_is_judged_again() {
-    let mut scene = Scene::impatient(streamed(PAY)).await;
+    let scene = Scene::impatient(streamed(PAY)).await;
     scene.asks(true).await;
     let ids = scene.waiting(1).await;
     assert!(scene.decide("approve", &ids[0]).0);
-    scene
-        .setup
-        .set_k1("[tools]\ndeny = [\"pay\"]\nrequire_approval = [\"pay\"]\non_offer = \"strip\"");
-    scene.setup.write();
+    let main = std::fs::read_to_string(scene.setup.file()).unwrap();
+    let contract = "[tools.pay]
+tenant_arguments = [\"/tenant\"]
+";
+    std::fs::write(
+        scene.setup.file(),
+        format!(
+            "{main}
+{contract}"
+        ),
+    )
+    .unwrap();
     scene.process.signal("HUP").await;
     ledger::records(&ledger::database(&scene.setup), "configuration_reloaded", 1).await;
     let answer = scene.asks(true).await;

@@ -22,6 +22,7 @@ mod framing;
 mod layering;
 mod limits;
 mod models;
+mod policies;
 mod refusals;
 mod reload;
 mod resending;

@@ -54,6 +54,10 @@ impl Store for Switched {
         self.store.recover(now_ms)
     }
 
+    fn seals(&mut self) -> Answer<'_, Vec<crate::engine::policy::Edition>> {
+        self.store.seals()
+    }
+
     fn owners<'a>(&'a mut self, ids: &'a [String]) -> Answer<'a, Vec<Option<crate::store::Owner>>> {
         self.store.owners(ids)
     }

@@ -3,12 +3,14 @@
 //! `config/check.rs` builds these from TOML; a value that would make no sense cannot be
 //! expressed. Nothing here reads a file, a clock or the network.
 
+mod seals;
 mod tools;
 
 use std::{num::NonZeroU64, sync::Arc};
 
 use super::money::Money;
 
+pub use self::seals::{Broken, Edition, Seals};
 pub use self::tools::{
     Approval, Batch, Contract, Contracts, Effect, OnBlock, OnOffer, Output, ToolRules,
 };
@@ -33,6 +35,24 @@ pub enum Status {
     Draft,
     Published,
     Archived,
+}
+
+impl Status {
+    pub const NAMES: &[(&'static str, Self)] = &[
+        ("draft", Self::Draft),
+        ("published", Self::Published),
+        ("archived", Self::Archived),
+    ];
+
+    pub fn name(self) -> &'static str {
+        let named = Self::NAMES.iter().find(|(_, status)| *status == self);
+        named.map_or("", |(name, _)| name)
+    }
+
+    pub fn of(name: &str) -> Option<Self> {
+        let named = Self::NAMES.iter().find(|(known, _)| *known == name);
+        named.map(|(_, status)| *status)
+    }
 }
 
 /// Which models a key may name. `deny` wins over `allow`.

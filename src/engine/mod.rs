@@ -12,5 +12,6 @@ pub mod policy;
 pub mod pricing;
 pub mod record;
 pub mod responses;
+pub mod run;
 pub mod sse;
 pub mod tokens;

@@ -8,6 +8,7 @@
 )]
 #![allow(clippy::disallowed_methods, reason = "real time is what is measured")]
 
+mod guard;
 mod load;
 mod mock;
 mod process;
@@ -88,6 +89,7 @@ fn measure(rounds: u32, scale: f64, only: Option<&str>) -> Result<()> {
         targets.rotate_left(1);
     }
     report.print(rounds, FIXED_RATE, &IDLE_STREAMS);
+    report.print_guard(&guard::text(), &guard::linearity());
     Ok(())
 }
 

@@ -117,6 +117,44 @@ async fn one_by_one(socket: &mut TcpStream, stream: &Stream, pace: Option<Durati
     Ok(())
 }
 
+/// The events of the text stream, as they stand in its body.
+pub fn text_events() -> Vec<Vec<u8>> {
+    bodies(text_deltas(), "stop")
+}
+
+/// The events of an answer with one call, whose arguments come in these pieces (escaped for JSON).
+pub fn call_events(pieces: impl Iterator<Item = String>) -> Vec<Vec<u8>> {
+    let pieces = pieces.map(|piece| format!("{FRAGMENT}{piece}\"}}}}]}}"));
+    bodies(
+        std::iter::once(OPENING.to_owned()).chain(pieces),
+        "tool_calls",
+    )
+}
+
+fn bodies(deltas: impl Iterator<Item = String>, finish: &str) -> Vec<Vec<u8>> {
+    let events = deltas.map(|delta| event(&delta, "null"));
+    let ending = [
+        event("{}", &format!("\"{finish}\"")),
+        format!("data: {{{CHUNK},\"choices\":[],{USAGE}}}\n\n"),
+        "data: [DONE]\n\n".to_owned(),
+    ];
+    events.chain(ending).map(String::into_bytes).collect()
+}
+
+fn stamped(before: &str, after: &str) -> String {
+    format!("{before}{}{after}", stamp::BLANK)
+}
+
+fn text_deltas() -> impl Iterator<Item = String> {
+    std::iter::once(r#"{"role":"assistant","content":"","refusal":null}"#.into())
+        .chain((0..EVENTS).map(|_| stamped(r#"{"content":" "#, r#""}"#)))
+}
+
+/// The tool that the calls are of.
+pub const TOOL: &str = "write_note";
+const FRAGMENT: &str = r#"{"tool_calls":[{"index":0,"function":{"arguments":""#;
+const OPENING: &str = r#"{"role":"assistant","content":null,"tool_calls":[{"index":0,"id":"call_2Wq8LxVn0Rz5","type":"function","function":{"name":"write_note","arguments":""}}],"refusal":null}"#;
+
 /// Every answer, written down once.
 struct Script {
     json: Vec<u8>,
@@ -136,21 +174,16 @@ struct Stream {
 
 impl Script {
     fn new() -> Self {
-        let stamped = |before: &str, after: &str| format!("{before}{}{after}", stamp::BLANK);
-        let text = std::iter::once(r#"{"role":"assistant","content":"","refusal":null}"#.into())
-            .chain((0..EVENTS).map(|_| stamped(r#"{"content":" "#, r#""}"#)));
-        let fragment = r#"{"tool_calls":[{"index":0,"function":{"arguments":""#;
-        let opening = r#"{"role":"assistant","content":null,"tool_calls":[{"index":0,"id":"call_2Wq8LxVn0Rz5","type":"function","function":{"name":"write_note","arguments":""}}],"refusal":null}"#;
         let tools = [
-            opening.into(),
-            format!(r#"{fragment}{{\"text\":\""}}}}]}}"#),
+            OPENING.into(),
+            format!(r#"{FRAGMENT}{{\"text\":\""}}}}]}}"#),
         ]
         .into_iter()
-        .chain((0..EVENTS).map(|_| stamped(fragment, r#""}}]}"#)))
-        .chain([format!(r#"{fragment}\"}}"}}}}]}}"#)]);
+        .chain((0..EVENTS).map(|_| stamped(FRAGMENT, r#""}}]}"#)))
+        .chain([format!(r#"{FRAGMENT}\"}}"}}}}]}}"#)]);
         Self {
             json: json_answer(),
-            text: Stream::new(text, "stop"),
+            text: Stream::new(text_deltas(), "stop"),
             tools: Stream::new(tools, "tool_calls"),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, process::Command};
 
-use crate::load::Sample;
+use crate::{guard::Cost, load::Sample};
 
 /// Everything measured, by load and target, one entry a round.
 #[derive(Default)]
@@ -49,6 +49,31 @@ impl Report {
         }
     }
 
+    /// What of the proxy's cost is judging.
+    pub fn print_guard(&self, text: &Cost, linearity: &[(String, f64)]) {
+        println!("\n| judging alone, in process | µs | share | with ÷ without |");
+        println!("|---|---:|---:|---:|");
+        for (load, name, cost) in [
+            ("burst", "events that arrive together", text.together),
+            ("each", "each event a write", text.each),
+        ] {
+            let whole = self.micros(load, TARGETS[2]);
+            let share = whole.map(|whole| cost / whole);
+            let percent = share.map_or("–".into(), |share| format!("{:.1} %", share * 100.0));
+            let ratio = share.map_or("–".into(), |share| format!("{:.2}", 1.0 / (1.0 - share)));
+            println!("| {name}, of an event | {cost:.3} | {percent} | {ratio} |");
+        }
+        for (name, cost) in linearity {
+            println!("| {name} | {cost:.3} | | |");
+        }
+    }
+
+    fn micros(&self, load: &'static str, target: &str) -> Option<f64> {
+        let samples = self.of(load, target)?;
+        let cpu = samples.iter().map(|one| one.cpu.as_secs_f64()).sum::<f64>();
+        Some(cpu * 1e6 / samples.iter().map(|one| one.units).sum::<u64>() as f64)
+    }
+
     fn loads(&self) {
         self.rate("small", "requests/s, 64 connections");
         self.cost("small", "CPU µs/request");
@@ -65,6 +90,8 @@ impl Report {
         self.cost("paced", "64 streams, an event each 10 ms: CPU µs/event");
         self.delay("paced", "the same: delay p50, µs", 0.50, 1e3);
         self.delay("paced", "the same: delay p99, µs", 0.99, 1e3);
+        self.delay("half", "half load, 350 streams: delay p50, µs", 0.50, 1e3);
+        self.delay("half", "the same: delay p99, µs", 0.99, 1e3);
         self.rate("large", "1 MiB requests/s");
         self.cost("large", "1 MiB request: CPU µs");
     }
@@ -81,11 +108,7 @@ impl Report {
     }
 
     fn cost(&self, load: &'static str, title: &str) {
-        row(title, 2, |target| {
-            let samples = self.of(load, target)?;
-            let cpu = samples.iter().map(|one| one.cpu.as_secs_f64()).sum::<f64>();
-            Some(cpu * 1e6 / samples.iter().map(|one| one.units).sum::<u64>() as f64)
-        });
+        row(title, 2, |target| self.micros(load, target));
     }
 
     fn delay(&self, load: &'static str, title: &str, part: f64, unit: f64) {

@@ -78,6 +78,7 @@ pub fn loads(scale: f64) -> Vec<Load> {
         load("burst", Answer::Burst, 16, 2.0, 120),
         load("each", Answer::Each, 16, 2.0, 120),
         load("paced", Answer::Paced, 64, 2.0, 120),
+        load("half", Answer::Paced, 350, 2.0, 120),
         load("tools", Answer::Tools, 16, 2.0, 120),
         load("large", Answer::Json, 8, 2.0, 1 << 20),
     ]

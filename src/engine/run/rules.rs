@@ -1,0 +1,97 @@
+//! What a policy and a contract say of runs.
+
+use std::num::NonZeroU64;
+
+use crate::engine::{
+    budget::{LimitSpec, Unit, Window},
+    money::Money,
+    policy::Calendar,
+};
+
+/// `[run]`: what one run may use. An absent member sets no limit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RunRules {
+    pub max_cost: Option<Money>,
+    pub max_tokens: Option<NonZeroU64>,
+    /// From the first request to the last. Milliseconds.
+    pub max_runtime_ms: Option<i64>,
+    /// Requests.
+    pub max_iterations: Option<NonZeroU64>,
+    pub max_tool_calls: Option<u64>,
+    /// Requests of the run that are open at once.
+    pub max_parallel_units: Option<NonZeroU64>,
+    pub missing_run_id: MissingRun,
+    pub on_replay: OnReplay,
+    /// An argument whose value says that two calls are the same one.
+    pub idempotency_argument: Option<Box<str>>,
+}
+
+/// Which run a request without `X-Run-Id` belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MissingRun {
+    /// Its key's requests with the same messages up to the last of a user.
+    #[default]
+    Conversation,
+    /// All requests of its key without one.
+    PerKey,
+    Refuse,
+    /// None: no limit of runs holds for it.
+    Unlimited,
+}
+
+/// What becomes of a call that the run has made before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnReplay {
+    /// It passes, recorded as a replay and not counted again.
+    #[default]
+    Pass,
+    Withhold,
+}
+
+/// What a contract says of order and counts in a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OrderRules {
+    /// All of these were called before.
+    pub after: Vec<Box<str>>,
+    pub max_calls: Option<u64>,
+    /// Not once data from outside has entered the run.
+    pub never_after_untrusted: bool,
+}
+
+impl OrderRules {
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl RunRules {
+    /// The run's own accounts, which count like every other limit: exactly, over crashes.
+    pub fn limits(&self, key: &str, run: &str, calendar: &Calendar) -> Vec<LimitSpec> {
+        let cost = self.max_cost.map(Money::nanos);
+        let tokens = self.max_tokens.map(NonZeroU64::get);
+        let steps = self.max_iterations.map(NonZeroU64::get);
+        [
+            ("run.max_iterations", Unit::Requests, steps),
+            ("run.max_cost_usd", Unit::Cost, cost),
+            ("run.max_tokens", Unit::Tokens, tokens),
+        ]
+        .into_iter()
+        .filter_map(|(name, unit, limit)| {
+            Some(LimitSpec {
+                account: format!("run/{key}/{run}/{}", unit.name()).into(),
+                name,
+                subject: format!("run {run:?} of key {key:?}").into(),
+                unit,
+                window: Window::Total,
+                limit: limit?,
+                calendar: calendar.clone(),
+            })
+        })
+        .collect()
+    }
+
+    /// Requests of a run that may be open at once; 0: any number.
+    pub fn parallel(&self) -> u64 {
+        self.max_parallel_units.map_or(0, NonZeroU64::get)
+    }
+}

@@ -163,6 +163,8 @@ async fn no_secret_reaches_the_log_or_the_ledger() {
     client.stream("hi").await.answer().await;
     upstream.replies_once(Reply::error(401, "invalid_api_key", setup::PROVIDER_KEY));
     client.chat("hi").await;
+    let alert = |line: &str| line.contains("ERROR") && line.contains("refuses our credential");
+    assert!(process.log().lines().any(alert), "the operator is told");
     let body =
         json!({"model": "m-small", "messages": [{"role": "user", "content": "hi"}]}).to_string();
     let path = format!("/v1/chat/completions?key={unknown}&api_key={}", setup::K1);

@@ -133,6 +133,10 @@ async fn an_outage_is_logged_once_however_many_requests_it_meets() {
     for _ in 0..5 {
         assert_eq!(process.client().chat("hi").await.status, 503);
     }
+    // The database gives the first attempt up by itself, and others follow.
+    let readyz = async || process.admin().get("/readyz").await.text().to_owned();
+    let first = readyz().await;
+    eventually("another attempt", async || readyz().await != first).await;
     let told = |words: &str| process.log().matches(words).count();
     assert_eq!(told("the store does not answer"), 1);
     assert_eq!(told("the store answers again"), 0);

@@ -71,6 +71,11 @@ impl Process {
         Client::new(self.listen, key)
     }
 
+    /// The control plane.
+    pub fn admin(&self) -> Client {
+        Client::new(self.admin, "").without_key()
+    }
+
     /// All that it has written to its outputs so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()

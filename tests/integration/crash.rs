@@ -4,7 +4,7 @@ use std::pin::pin;
 
 use serde_json::json;
 
-use crate::support::{Gate, Process, Reply, Setup, Upstream, ledger, reply, setup};
+use crate::support::{Gate, Process, Reply, Setup, Upstream, eventually, ledger, reply, setup};
 
 #[tokio::test]
 async fn a_used_up_limit_is_used_up_after_a_crash() {
@@ -150,6 +150,20 @@ async fn a_misspelt_setting_refuses_the_start_and_says_where() {
     assert_ne!(code, Some(0));
     for wanted in ["k1.toml", "budget.dayly_cost_usd", "daily_cost_usd"] {
         assert!(output.contains(wanted), "{wanted} in {output}");
+    }
+}
+
+#[tokio::test]
+async fn the_start_tells_the_whole_address_of_each_provider() {
+    for (base, path) in [
+        ("", "/v1"),
+        ("/v1/", "/v1"),
+        ("/v1beta/openai", "/v1beta/openai"),
+    ] {
+        let (_setup, process) =
+            Process::start(Setup::at(&format!("http://127.0.0.1:1{base}"))).await;
+        let line = format!("upstream: http://127.0.0.1:1{path}/chat/completions (key found)");
+        eventually("the greeting", async || process.log().contains(&line)).await;
     }
 }
 

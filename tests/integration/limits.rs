@@ -259,6 +259,13 @@ async fn browsers_may_read_the_waiting_time_and_preflights_are_not_counted() {
             preflight.header("access-control-allow-origin"),
             Some("https://app.example")
         );
+        let methods = preflight.header("access-control-allow-methods").unwrap();
+        assert!(
+            ["GET", "POST", "DELETE"]
+                .iter()
+                .all(|one| methods.contains(one)),
+            "{methods}"
+        );
         assert_eq!(
             preflight.header("access-control-allow-headers"),
             Some("authorization")

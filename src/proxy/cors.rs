@@ -8,7 +8,7 @@ const EXPOSED: &str = "retry-after, retry-after-ms, x-should-retry, x-request-id
                        x-ratelimit-limit-requests, x-ratelimit-remaining-requests, \
                        x-ratelimit-reset-requests, x-ratelimit-limit-tokens, \
                        x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens";
-const METHODS: &str = "GET, POST, OPTIONS";
+const METHODS: &str = "GET, POST, DELETE, OPTIONS";
 const MAX_AGE_SECONDS: &str = "600";
 const REQUEST_METHOD: HeaderName = header::ACCESS_CONTROL_REQUEST_METHOD;
 

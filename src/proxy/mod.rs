@@ -44,7 +44,7 @@ use crate::{
     clock::Clock,
     engine::{
         budget::Unit,
-        call::Api,
+        call::{Api, ChatRequest},
         chat::Tally,
         policy::{Binding, Endpoint, Key, Policy},
         record::{Event, Outcome, Refused, Subject},
@@ -171,7 +171,7 @@ impl Worker {
     async fn answer(
         &self,
         live: &Live,
-        trail: &Trail,
+        trail: &mut Trail,
         (key, policy): (&Arc<Key>, &Policy),
         endpoint: Route<'_>,
         head: &http::request::Parts,
@@ -185,6 +185,8 @@ impl Worker {
                     .map_err(|retry_after| Rejection::Burst { retry_after })?;
                 let most = live.config.server.max_request_body;
                 let body = intake::read(&head.headers, body, most).await?;
+                let call = admit::read(api, &body)?;
+                trail.subject.requested_model = Some(call.model.as_str().into());
                 let asked = Asked {
                     live,
                     key,
@@ -193,7 +195,7 @@ impl Worker {
                     started_ms: now_ms,
                     api,
                 };
-                self.ask(&asked, &head.headers, &body).await
+                self.ask(&asked, &head.headers, call, &body).await
             }
             Route::Models => {
                 Ok(models::list(&proxy.listings, &self.clients, live, policy, now_ms).await)
@@ -217,10 +219,11 @@ impl Worker {
         &self,
         asked: &Asked<'_>,
         headers: &HeaderMap,
+        call: ChatRequest,
         body: &bytes::Bytes,
     ) -> Result<Response<Body>, Rejection> {
         let proxy = &self.proxy;
-        let mut permit = match admit::admit(proxy, asked, body).await? {
+        let mut permit = match admit::admit(proxy, asked, call, body).await? {
             Admission::Send(permit) => permit,
             Admission::Resume(permit, parked) => return relay::resume(permit, parked).await,
         };
@@ -366,17 +369,18 @@ enum Route<'a> {
 }
 
 /// The one route table. Paths are compared as they stand: no normal form that a provider might
-/// see otherwise.
+/// see otherwise. Clients differ in whether `/v1` belongs to their base URL.
 fn route<'a>(method: &Method, path: &'a str) -> Result<Route<'a>, Rejection> {
+    let path = path.strip_prefix("/v1").unwrap_or(path);
     let (wanted, allow, route) = match path {
-        "/v1/chat/completions" => (Method::POST, "POST", Route::Ask(Api::Chat)),
-        "/v1/responses" => (Method::POST, "POST", Route::Ask(Api::Responses)),
-        "/v1/models" => (Method::GET, "GET", Route::Models),
+        "/chat/completions" => (Method::POST, "POST", Route::Ask(Api::Chat)),
+        "/responses" => (Method::POST, "POST", Route::Ask(Api::Responses)),
+        "/models" => (Method::GET, "GET", Route::Models),
         _ if let Some(id) = stored_id(path) => match *method {
             Method::GET | Method::DELETE => return Ok(Route::Stored(id)),
             _ => (Method::GET, "GET, DELETE", Route::Stored(id)),
         },
-        _ => match path.strip_prefix("/v1/models/").filter(|id| !id.is_empty()) {
+        _ => match path.strip_prefix("/models/").filter(|id| !id.is_empty()) {
             // Below a model there is nothing to post to, whatever it is called.
             Some(id) if id.contains('/') && *method != Method::GET => {
                 return Err(Rejection::UnknownPath);
@@ -394,7 +398,7 @@ fn route<'a>(method: &Method, path: &'a str) -> Result<Route<'a>, Rejection> {
 
 /// The id of a stored answer: one plain segment, which means the same to every reader.
 fn stored_id(path: &str) -> Option<&str> {
-    let id = path.strip_prefix("/v1/responses/")?;
+    let id = path.strip_prefix("/responses/")?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     (!id.is_empty() && id.bytes().all(plain)).then_some(id)
 }

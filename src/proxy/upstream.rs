@@ -74,7 +74,8 @@ impl Clients {
                     last_used_ms: 0,
                 }),
                 Err(error) => {
-                    tracing::error!(provider = %provider.name, %error, "no HTTP client");
+                    let cause = cause(&error);
+                    tracing::error!(provider = %provider.name, cause, "no HTTP client");
                     None
                 }
             })
@@ -175,11 +176,15 @@ async fn execute(
     })
 }
 
-fn fault(error: &reqwest::Error, provider: &Provider) -> UpstreamFault {
-    // The error's own text holds the URL; its sources hold the cause alone.
-    let cause = std::iter::successors(std::error::Error::source(error), |error| error.source())
+/// The error's own text may hold the URL and says little; the last of its sources is the cause.
+fn cause(error: &reqwest::Error) -> String {
+    std::iter::successors(std::error::Error::source(error), |error| error.source())
         .last()
-        .map_or_else(String::new, ToString::to_string);
+        .map_or_else(String::new, ToString::to_string)
+}
+
+fn fault(error: &reqwest::Error, provider: &Provider) -> UpstreamFault {
+    let cause = cause(error);
     tracing::warn!(side = "upstream", provider = %provider.name, cause, "request failed");
     let name = provider.name.to_string();
     if error.is_timeout() {

@@ -335,7 +335,7 @@ async fn the_text_of_a_failed_call_never_reaches_the_client() {
 }
 
 #[tokio::test]
-async fn a_compressed_stream_is_judged_too() {
+async fn compressed_answers_are_judged_too() {
     let mut stream = String::new();
     for data in [
         reply::chunk(json!({"tool_calls": [call(0, "delete_account")]}), None),
@@ -344,12 +344,23 @@ async fn a_compressed_stream_is_judged_too() {
         stream += &format!("data: {data}\n\n");
     }
     stream += "data: [DONE]\n\n";
-    let reply = Reply::stream()
-        .header("content-encoding", "gzip")
-        .piece(packed("gzip", stream.as_bytes()));
-    let (answer, _) = streamed(reply, "", &json!({})).await;
-    assert!(answer.content().contains("Blocked by Tallygate"));
-    tells_nothing_of(&answer, "delete_account");
+    let mut body = reply::completion("", reply::usage(10, 5));
+    body["choices"][0]["message"]["tool_calls"] = json!([call(0, "delete_account")]);
+    for coding in ["gzip", "deflate", "br", "zstd"] {
+        for (reply, plain) in [
+            (Reply::stream(), stream.clone()),
+            (Reply::new(200, "application/json"), body.to_string()),
+        ] {
+            let reply = reply.header("content-encoding", coding);
+            let reply = reply.piece(packed(coding, plain.as_bytes()));
+            let (answer, _) = streamed(reply, "", &json!({})).await;
+            assert!(
+                answer.content().contains("Blocked by Tallygate"),
+                "{coding}"
+            );
+            tells_nothing_of(&answer, "delete_account");
+        }
+    }
 }
 
 #[tokio::test]

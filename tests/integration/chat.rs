@@ -125,19 +125,25 @@ async fn an_answer_without_usage_is_estimated_from_its_text_and_calls() {
     let upstream = Upstream::start().await;
     let proxy = TestProxy::to(&upstream).await;
     let mut body = reply::completion(&"word ".repeat(400), Value::Null);
+    let arguments = json!({"city": "Oslo ".repeat(400)}).to_string();
+    let call = json!({"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": arguments}});
+    body["choices"][0]["message"]["tool_calls"] = json!([call]);
+    let tools = json!([{"type": "function", "function": {"name": "get_weather"}}]);
     for (count, missing) in [false, true].into_iter().enumerate() {
         if missing {
             body.as_object_mut().unwrap().remove("usage");
         }
         upstream.replies_once(Reply::json(200, &body));
-        assert_eq!(proxy.k1().chat("hi").await.status, 200);
+        let answer = proxy.k1().chat_with("hi", json!({"tools": tools})).await;
+        assert_eq!(answer.finish_reason().as_deref(), Some("stop"));
         let record = proxy.last_settled(count + 1).await;
         assert_eq!(record["estimated"], true);
         let output = record["output_tokens"].as_u64().unwrap();
         assert!(
-            (300..=2_000).contains(&output),
-            "{output} tokens for 2000 characters"
+            (1_000..=4_000).contains(&output),
+            "{output} tokens for 2000 characters of text and 2000 of a call"
         );
+        assert!(record["input_tokens"].as_u64().unwrap() > 0);
         assert!(record["cost_nano_usd"].as_u64().unwrap() > 0);
     }
 }

@@ -4,7 +4,7 @@ use std::pin::pin;
 
 use serde_json::json;
 
-use crate::support::{Gate, Process, Reply, Setup, Upstream, ledger, reply, setup};
+use crate::support::{Gate, Process, Reply, Setup, Upstream, eventually, ledger, reply, setup};
 
 #[tokio::test]
 async fn a_used_up_limit_is_used_up_after_a_crash() {
@@ -154,6 +154,20 @@ async fn a_misspelt_setting_refuses_the_start_and_says_where() {
 }
 
 #[tokio::test]
+async fn the_start_tells_the_whole_address_of_each_provider() {
+    for (base, path) in [
+        ("", "/v1"),
+        ("/v1/", "/v1"),
+        ("/v1beta/openai", "/v1beta/openai"),
+    ] {
+        let (_setup, process) =
+            Process::start(Setup::at(&format!("http://127.0.0.1:1{base}"))).await;
+        let line = format!("upstream: http://127.0.0.1:1{path}/chat/completions (key found)");
+        eventually("the greeting", async || process.log().contains(&line)).await;
+    }
+}
+
+#[tokio::test]
 async fn no_secret_reaches_the_log_or_the_ledger() {
     let upstream = Upstream::start().await;
     let (setup, mut process) = Process::start(Setup::to(&upstream)).await;
@@ -163,6 +177,8 @@ async fn no_secret_reaches_the_log_or_the_ledger() {
     client.stream("hi").await.answer().await;
     upstream.replies_once(Reply::error(401, "invalid_api_key", setup::PROVIDER_KEY));
     client.chat("hi").await;
+    let alert = |line: &str| line.contains("ERROR") && line.contains("refuses our credential");
+    assert!(process.log().lines().any(alert), "the operator is told");
     let body =
         json!({"model": "m-small", "messages": [{"role": "user", "content": "hi"}]}).to_string();
     let path = format!("/v1/chat/completions?key={unknown}&api_key={}", setup::K1);

@@ -5,7 +5,7 @@ use tallygate::clock::Clock;
 use tokio::task::JoinSet;
 
 use crate::support::{
-    Gate, Reply, Setup, TestProxy, Upstream, eventually, proxy::NOON_MS, reply, within,
+    Gate, Reply, Setup, TestProxy, Upstream, eventually, ledger, proxy::NOON_MS, reply, within,
 };
 
 async fn limited(upstream: &Upstream, limits: &str) -> TestProxy {
@@ -73,10 +73,14 @@ async fn a_refusal_of_a_limit_names_it_and_nobody_else() {
         let refused = proxy.k1().chat("hi").await;
         let message = refused.error().message;
         assert_eq!(refused.status, 429);
-        assert!(
-            message.contains(name) && message.contains(size),
-            "{message}"
-        );
+        for wanted in [
+            name,
+            &format!("limit {size}"),
+            &format!("used {size}"),
+            "Try again in 60 s.",
+        ] {
+            assert!(message.contains(wanted), "{wanted}: {message}");
+        }
         assert!(!refused.text().contains("k2") && !refused.text().contains("globex"));
         assert_eq!(refused.json()["guard"]["limit"]["name"], name);
     }
@@ -107,6 +111,21 @@ async fn a_request_refused_by_one_limit_consumes_no_other() {
         refused.json()["guard"]["limit"]["name"],
         "requests_per_minute"
     );
+}
+
+#[tokio::test]
+async fn a_request_refused_by_a_budget_leaves_the_minute_as_it_was() {
+    let upstream = Upstream::start().await;
+    let rules = "[limits]\nrequests_per_minute = 2\n[budget]\ntotal_tokens = 2000";
+    let proxy = TestProxy::start(Setup::to(&upstream).k1(rules)).await;
+    let large = "word ".repeat(2_000);
+    for _ in 0..5 {
+        assert_eq!(proxy.k1().chat(&large).await.status, 402);
+    }
+    for status in [200, 200, 429] {
+        let answer = proxy.k1().chat_with("hi", json!({"max_tokens": 16})).await;
+        assert_eq!(answer.status, status);
+    }
 }
 
 #[tokio::test]
@@ -181,6 +200,45 @@ async fn every_slot_comes_back_however_a_request_ends() {
 }
 
 #[tokio::test]
+async fn what_was_held_goes_back_however_a_request_ends() {
+    let upstream = Upstream::start().await;
+    let setup = Setup::to(&upstream).k1("[budget]\ntotal_tokens = 1000000");
+    let proxy = TestProxy::start(setup).await;
+    let ask = || proxy.k1().chat_request("hi", json!({"max_tokens": 20_000}));
+    for round in 0..5 {
+        assert_eq!(ask().answer().await.status, 200);
+
+        upstream.replies_once(Reply::silence());
+        let before = upstream.hits();
+        let waiting = ask().send_only().await;
+        upstream.hit(before + 1).await;
+        drop(waiting);
+
+        let word = reply::chunk(json!({"content": "word"}), None);
+        upstream.replies_once(Reply::stream().data(&word).hang());
+        let members = json!({"max_tokens": 20_000});
+        let mut open = proxy.k1().stream_with("hi", members).await;
+        open.until("word").await;
+        drop(open);
+        upstream.left_early(2 * (round + 1)).await;
+    }
+    let settled = proxy.settled(15).await;
+    let tokens = |record: &serde_json::Value| {
+        record["input_tokens"].as_u64().unwrap() + record["output_tokens"].as_u64().unwrap()
+    };
+    let used: u64 = settled.iter().map(tokens).sum();
+    assert!(used < 1_000, "{used}");
+    // The slice of a key at rest goes back to the store by itself.
+    let database = ledger::database(&proxy.setup);
+    eventually("nothing held", async || {
+        proxy.clock.advance(1_000);
+        let account = "key/k1/tokens/total";
+        ledger::spent_and_reserved(&database, account).await == (usize::try_from(used).unwrap(), 0)
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn browsers_may_read_the_waiting_time_and_preflights_are_not_counted() {
     let upstream = Upstream::start().await;
     let setup = Setup::to(&upstream)
@@ -200,6 +258,13 @@ async fn browsers_may_read_the_waiting_time_and_preflights_are_not_counted() {
         assert_eq!(
             preflight.header("access-control-allow-origin"),
             Some("https://app.example")
+        );
+        let methods = preflight.header("access-control-allow-methods").unwrap();
+        assert!(
+            ["GET", "POST", "DELETE"]
+                .iter()
+                .all(|one| methods.contains(one)),
+            "{methods}"
         );
         assert_eq!(
             preflight.header("access-control-allow-headers"),
@@ -224,7 +289,7 @@ async fn browsers_may_read_the_waiting_time_and_preflights_are_not_counted() {
             .unwrap()
             .to_lowercase();
         assert!(
-            exposed.contains("retry-after") && exposed.contains("x-request-id"),
+            exposed.contains("retry-after") && exposed.contains("x-ratelimit-remaining-requests"),
             "{exposed}"
         );
     }

@@ -1,7 +1,7 @@
 //! The product as its users meet it: real sockets, a scripted provider behind, plain HTTP before.
 //!
-//! One binary of topic files, so that it links once. Nothing here sleeps: what must be awaited is
-//! counted or gated by `support`.
+//! One binary of topic files, so that it links once. What must be awaited is counted or gated by
+//! `support`; only a test about time itself sleeps.
 
 #![allow(
     clippy::unwrap_used,
@@ -11,11 +11,13 @@
 )]
 
 mod approvals;
+mod arguments;
 mod budgets;
 mod calls;
 mod chat;
 mod command_line;
 mod crash;
+mod dialects;
 mod docker;
 mod elastic;
 mod framing;
@@ -23,6 +25,7 @@ mod layering;
 mod limits;
 mod models;
 mod policies;
+mod records;
 mod refusals;
 mod reload;
 mod resending;

@@ -201,6 +201,16 @@ async fn a_denied_model_is_refused_in_every_spelling() {
 }
 
 #[tokio::test]
+async fn the_prefix_of_a_provider_is_taken_off_before_judging_and_sending() {
+    let upstream = Upstream::start().await;
+    let proxy = TestProxy::to(&upstream).await;
+    let named = json!({"model": "upstream/m-small"});
+    assert_eq!(proxy.k1().chat_with("hi", named).await.status, 200);
+    assert_eq!(upstream.last_request().json()["model"], "m-small");
+    assert_eq!(proxy.last_settled(1).await["cost_nano_usd"], 30_000);
+}
+
+#[tokio::test]
 async fn deny_also_holds_for_the_model_behind_an_alias() {
     let upstream = Upstream::start().await;
     let alias = "[models.fast]\nroutes = [\"upstream/m-forbidden\"]";

@@ -157,6 +157,14 @@ async fn a_request_that_cannot_be_read_is_refused_with_the_member_that_is_wrong(
         let refused = proxy.k1().post(CHAT, body.to_owned()).answer().await;
         assert_eq!(refused.refusal(), (400, "invalid_request".to_owned()));
     }
+    let nameless = "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}";
+    let endless =
+        json!({"model": "m".repeat(257), "messages": [{"role": "user", "content": "hi"}]});
+    for body in [nameless.to_owned(), endless.to_string()] {
+        let refused = proxy.k3().post(CHAT, body).answer().await;
+        assert_eq!(refused.error().param.as_deref(), Some("model"));
+        assert!(refused.body.len() < 1_000, "the name is not repeated");
+    }
     assert_eq!(upstream.hits(), 0);
 }
 

@@ -4,7 +4,9 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::support::{Gate, Reply, Setup, TestProxy, Upstream, reply, setup::replace};
+use crate::support::{
+    Gate, Reply, Setup, TestProxy, Upstream, proxy::NOON_MS, reply, setup::replace,
+};
 
 #[tokio::test]
 async fn a_changed_policy_takes_effect_without_a_restart_and_without_a_fresh_limit() {
@@ -58,7 +60,12 @@ async fn a_file_that_cannot_be_used_leaves_the_last_good_one_in_force() {
         assert_eq!(proxy.k1().chat("hi").await.status, 200);
         assert_eq!(proxy.k2().chat("hi").await.status, 200);
         let ready = proxy.admin().get("/readyz").await;
-        assert!(ready.text().contains("tallygate.toml"), "{}", ready.text());
+        let told = &ready.json()["configuration"];
+        assert_eq!((ready.status, &told["keys"]), (200, &json!(3)), "in force");
+        let rejected = &told["rejected"];
+        assert_eq!(rejected["at"], NOON_MS);
+        let why = rejected["problems"][0].as_str().unwrap();
+        assert!(why.contains("tallygate.toml"), "{why}");
     }
     fs::remove_file(&file).unwrap();
     proxy.records("configuration_refused", bad.len() + 1).await;
@@ -70,6 +77,8 @@ async fn a_file_that_cannot_be_used_leaves_the_last_good_one_in_force() {
     );
     proxy.records("configuration_reloaded", 1).await;
     assert_eq!(proxy.k2().chat("hi").await.status, 401);
+    let ready = proxy.admin().get("/readyz").await.json();
+    assert_eq!(ready["configuration"]["rejected"], json!(null));
     gate.open();
     seen += &running.until("[DONE]").await;
     assert!(seen.contains("after"), "the running stream goes on");

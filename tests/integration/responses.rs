@@ -519,3 +519,21 @@ async fn errors_of_the_provider_keep_their_status_and_a_dead_stream_ends_properl
     let records = proxy.settled(2).await;
     assert!(records.iter().all(|record| record["cost_nano_usd"] == 0));
 }
+
+#[tokio::test]
+async fn events_that_say_nothing_do_not_end_the_stream() {
+    let upstream = Upstream::start().await;
+    let proxy = TestProxy::to(&upstream).await;
+    for nothing in ["data: \"\"\n\n", "data: null\n\n", "event: ping\ndata:\n\n"] {
+        let first = Reply::stream().piece(nothing);
+        upstream.replies(first.followed_by(streamed(&[message("Hello.")])));
+        let answer = asks(&proxy, json!({"stream": true})).await;
+        let events = events(&answer);
+        assert_eq!(events[0]["type"], "response.created", "{nothing:?}");
+        assert_eq!(
+            events.last().unwrap()["type"],
+            "response.completed",
+            "{nothing:?}"
+        );
+    }
+}

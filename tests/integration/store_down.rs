@@ -3,14 +3,14 @@
 use serde_json::json;
 use sqlx::{Connection as _, Executor as _, SqliteConnection, sqlite::SqliteConnectOptions};
 
-use crate::support::{Setup, TestProxy, Upstream, eventually, ledger};
+use crate::support::{Process, Setup, TestProxy, Upstream, eventually, ledger};
 
 /// Holds the database so that nobody else can write.
 struct Lock(SqliteConnection);
 
 impl Lock {
-    async fn on(proxy: &TestProxy) -> Self {
-        let file = ledger::database(&proxy.setup);
+    async fn on(setup: &Setup) -> Self {
+        let file = ledger::database(setup);
         let options = SqliteConnectOptions::new().filename(file);
         let mut connection = SqliteConnection::connect_with(&options).await.unwrap();
         connection.execute("BEGIN IMMEDIATE").await.unwrap();
@@ -33,7 +33,7 @@ async fn requests_are_refused_while_the_store_is_down_and_served_once_it_is_back
     let proxy = TestProxy::start(setup).await;
     assert_eq!(proxy.k1().chat("hi").await.status, 200);
     proxy.settled(1).await;
-    let lock = Lock::on(&proxy).await;
+    let lock = Lock::on(&proxy.setup).await;
     let ask = json!({"max_tokens": 5});
     for client in [proxy.k1(), proxy.k1(), proxy.k3()] {
         let refused = client.chat_with("hi", ask.clone()).await;
@@ -66,7 +66,7 @@ async fn before_release_sends_nothing_that_is_not_on_disk() {
         .tables("[ledger]\ndurability = \"before_release\"")
         .k1("[budget]\ntotal_requests = 1");
     let proxy = TestProxy::start(setup).await;
-    let lock = Lock::on(&proxy).await;
+    let lock = Lock::on(&proxy.setup).await;
     // k3 has no limit: only its record waits for the disk.
     for client in [proxy.k3(), proxy.k1()] {
         assert_eq!(client.chat("hi").await.status, 503);
@@ -85,7 +85,7 @@ async fn local_goes_on_by_this_processs_own_count() {
         .k1("[limits]\nrequests_per_minute = 3");
     let proxy = TestProxy::start(setup).await;
     assert_eq!(proxy.k1().chat("hi").await.status, 200);
-    let lock = Lock::on(&proxy).await;
+    let lock = Lock::on(&proxy.setup).await;
     for status in [200, 200, 429] {
         assert_eq!(proxy.k1().chat("hi").await.status, status);
     }
@@ -113,11 +113,37 @@ async fn local_refuses_what_no_slice_covers() {
         .store("on_down = \"local\"")
         .k1("[budget]\ntotal_requests = 3");
     let proxy = TestProxy::start(setup).await;
-    let lock = Lock::on(&proxy).await;
+    let lock = Lock::on(&proxy.setup).await;
     assert_eq!(
         proxy.k1().chat("hi").await.refusal(),
         (503, "guard_unavailable".to_owned())
     );
     lock.release().await;
     assert_eq!(upstream.hits(), 0);
+}
+
+#[tokio::test]
+async fn an_outage_is_logged_once_however_many_requests_it_meets() {
+    let upstream = Upstream::start().await;
+    let setup = Setup::to(&upstream).k1("[budget]\ntotal_requests = 3");
+    let (setup, process) = Process::start(setup).await;
+    assert_eq!(process.client().chat("hi").await.status, 200);
+    ledger::records(&ledger::database(&setup), "request_settled", 1).await;
+    let lock = Lock::on(&setup).await;
+    for _ in 0..5 {
+        assert_eq!(process.client().chat("hi").await.status, 503);
+    }
+    // The database gives the first attempt up by itself, and others follow.
+    let readyz = async || process.admin().get("/readyz").await.text().to_owned();
+    let first = readyz().await;
+    eventually("another attempt", async || readyz().await != first).await;
+    let told = |words: &str| process.log().matches(words).count();
+    assert_eq!(told("the store does not answer"), 1);
+    assert_eq!(told("the store answers again"), 0);
+    lock.release().await;
+    eventually("a store that answers", async || {
+        told("the store answers again") == 1
+    })
+    .await;
+    assert_eq!(process.client().chat("hi").await.status, 200);
 }

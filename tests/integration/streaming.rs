@@ -103,6 +103,102 @@ async fn the_usage_chunk_reaches_only_clients_that_asked_for_it() {
     );
 }
 
+/// Whoever asked for it, also where we do not ask.
+#[tokio::test]
+async fn a_usage_chunk_that_always_comes_reaches_only_clients_that_asked_for_it() {
+    for provider in ["stream_usage = true", "stream_usage = false"] {
+        let upstream = Upstream::start().await;
+        upstream.replies(
+            Reply::stream()
+                .data(&content("Hello there."))
+                .data(&reply::chunk(json!({}), Some("stop")))
+                .data(&reply::usage_chunk(reply::usage(10, 5)))
+                .done(),
+        );
+        let proxy = TestProxy::start(Setup::to(&upstream).provider(provider)).await;
+        for (members, wanted) in [
+            (json!({}), 0),
+            (json!({"stream_options": {"include_usage": false}}), 0),
+            (json!({"stream_options": {"include_usage": true}}), 1),
+        ] {
+            let open = proxy.k1().stream_with("hi", members.clone()).await;
+            let answer = open.answer().await;
+            let chunks = answer.chunks().into_iter();
+            let empty = chunks.filter(|chunk| chunk["choices"] == json!([])).count();
+            assert_eq!(empty, wanted, "{provider} {members}");
+            assert!(answer.is_done());
+        }
+        for record in proxy.settled(3).await {
+            assert_eq!(record["cost_nano_usd"], 30_000, "{provider}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_daily_limit_ends_streams_where_it_ends_whole_answers() {
+    for stream in [false, true] {
+        let upstream = Upstream::start().await;
+        upstream.says("Hi.", reply::usage(50, 100));
+        let setup = Setup::to(&upstream).k1("[budget]\ndaily_tokens = 450");
+        let proxy = TestProxy::start(setup).await;
+        for status in [200, 200, 200, 402] {
+            let members = json!({"stream": stream, "max_tokens": 100});
+            let answer = proxy.k1().chat_with("hi", members).await;
+            assert_eq!(answer.status, status, "stream {stream}");
+        }
+    }
+}
+
+/// Longer than each of its limits, and never silent for as long.
+#[tokio::test]
+async fn a_stream_is_not_cut_while_data_flows() {
+    let upstream = Upstream::start().await;
+    let gates: Vec<Gate> = (0..8).map(|_| Gate::new()).collect();
+    let mut reply = Reply::stream();
+    for gate in &gates {
+        reply = reply.data(&content("word ")).wait(gate);
+    }
+    upstream.replies(reply.data(&reply::chunk(json!({}), Some("stop"))).done());
+    let limits = "connect_timeout = \"1s\"\nfirst_byte_timeout = \"1s\"\nidle_timeout = \"1s\"";
+    let proxy = TestProxy::start(Setup::to(&upstream).provider(limits)).await;
+    let mut open = proxy.k1().stream("hi").await;
+    for gate in &gates {
+        open.until("word ").await;
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        gate.open();
+    }
+    let answer = open.answer().await;
+    assert!(answer.is_done() && answer.finish_reason().is_some());
+}
+
+#[tokio::test]
+async fn members_of_a_stream_that_nobody_knows_reach_the_client() {
+    let upstream = Upstream::start().await;
+    let mut text = reply::chunk(
+        json!({"content": "Hi.", "reasoning_content": "thinking", "annotations": [{"a": 1.10}]}),
+        None,
+    );
+    text["x_vendor"] = json!({"a": [1.10, null]});
+    text["service_tier"] = json!("default");
+    let call = json!([{"index": 0, "id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}]);
+    let beside = reply::chunk(
+        json!({"reasoning_content": "more", "tool_calls": call}),
+        None,
+    );
+    let end = reply::chunk(json!({}), Some("tool_calls"));
+    upstream.replies(Reply::stream().data(&text).data(&beside).data(&end).done());
+    let proxy = TestProxy::to(&upstream).await;
+    let tools = json!([{"type": "function", "function": {"name": "get_weather"}}]);
+    let open = proxy.k1().stream_with("hi", json!({"tools": tools})).await;
+    let chunks = open.answer().await.chunks();
+    assert_eq!(chunks[0], text);
+    let deltas = chunks.iter().map(|chunk| &chunk["choices"][0]["delta"]);
+    let thought: String = deltas
+        .filter_map(|delta| delta["reasoning_content"].as_str())
+        .collect();
+    assert_eq!(thought, "thinkingmore");
+}
+
 #[tokio::test]
 async fn a_provider_that_cannot_report_usage_is_not_asked_to() {
     let upstream = Upstream::start().await;
@@ -157,7 +253,11 @@ async fn a_failed_stream_costs_what_was_delivered_not_the_worst_case() {
     let upstream = Upstream::start().await;
     let error = json!({"error": {"message": "overloaded", "type": "server_error", "code": null}});
     let texts = ["some ", "text ", "came "].map(content);
-    upstream.replies(Reply::stream().all_data(texts).data(&error));
+    upstream.replies(
+        Reply::stream()
+            .all_data(texts)
+            .piece(format!("event: error\ndata: {error}\n\n")),
+    );
     let proxy = TestProxy::to(&upstream).await;
     let open = proxy
         .k1()
@@ -167,8 +267,12 @@ async fn a_failed_stream_costs_what_was_delivered_not_the_worst_case() {
     assert_eq!(answer.stream_error().message, "overloaded");
     assert_eq!(answer.finish_reason(), None);
     let record = proxy.last_settled(1).await;
-    assert!(record["cost_nano_usd"].as_u64().unwrap() < 1_000_000);
-    assert_ne!(record["outcome"], "completed");
+    let cost = record["cost_nano_usd"].as_u64().unwrap();
+    assert!((1..1_000_000).contains(&cost), "{cost}");
+    assert_eq!(
+        (&record["outcome"], &record["estimated"]),
+        (&json!("upstream_failed"), &json!(true))
+    );
 }
 
 #[tokio::test]
@@ -187,11 +291,23 @@ async fn a_complete_answer_without_done_ends_properly() {
 #[tokio::test]
 async fn an_answer_that_breaks_off_ends_in_an_error_and_no_done() {
     let begun = || Reply::stream().data(&content("half an "));
-    for reply in [begun(), begun().cut(), begun().reset()] {
-        let answer = streamed(reply).await;
+    let upstream = Upstream::start().await;
+    let proxy = TestProxy::to(&upstream).await;
+    for (count, reply) in [begun(), begun().cut(), begun().reset()]
+        .into_iter()
+        .enumerate()
+    {
+        upstream.replies(reply);
+        let answer = proxy.k1().stream("hi").await.answer().await;
         assert_eq!(answer.content(), "half an ");
         assert!(!answer.stream_error().message.is_empty());
         assert_eq!((answer.finish_reason(), answer.is_done()), (None, false));
+        let record = proxy.last_settled(count + 1).await;
+        assert_eq!(
+            (&record["outcome"], &record["estimated"]),
+            (&json!("upstream_failed"), &json!(true))
+        );
+        assert!(record["output_tokens"].as_u64().unwrap() > 0);
     }
 }
 

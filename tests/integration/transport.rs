@@ -1,6 +1,7 @@
 //! Sockets that close, stall or never open, and headers that stay where they belong.
 
 use serde_json::json;
+use tokio::{io::AsyncWriteExt as _, net::TcpListener};
 
 use crate::support::{Gate, Reply, Setup, TestProxy, Upstream, reply, setup};
 
@@ -259,6 +260,61 @@ async fn an_unreachable_provider_is_a_bad_gateway_that_tells_no_secrets() {
         assert_eq!(
             (&record["outcome"], &record["cost_nano_usd"]),
             (&json!("upstream_failed"), &json!(0))
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_provider_whose_tls_fails_is_a_bad_gateway() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    // It speaks, but no TLS.
+    let plain = tokio::spawn(async move {
+        for _ in 0..2 {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let refusal = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
+            socket.write_all(refusal).await.unwrap();
+        }
+    });
+    let proxy = TestProxy::start(Setup::at(&format!("https://{address}/v1"))).await;
+    for stream in [false, true] {
+        let answer = proxy.k1().chat_with("hi", json!({"stream": stream})).await;
+        assert_eq!(answer.status, 502);
+        assert_eq!(answer.code(), "upstream_unreachable");
+        assert!(!answer.text().contains("127.0.0.1"), "{}", answer.text());
+    }
+    plain.await.unwrap();
+}
+
+#[tokio::test]
+async fn clients_reach_the_same_place_with_and_without_v1_in_their_base_url() {
+    let upstream = Upstream::start().await;
+    let proxy = TestProxy::to(&upstream).await;
+    let body = json!({"model": "m-small", "messages": [{"role": "user", "content": "hi"}]});
+    for base in ["", "/v1"] {
+        let chat = proxy
+            .k1()
+            .post(&format!("{base}/chat/completions"), body.to_string());
+        assert_eq!(chat.answer().await.status, 200, "{base:?}");
+        assert_eq!(upstream.last_request().path, "/v1/chat/completions");
+        for path in ["/models", "/models/m-small"] {
+            assert_eq!(
+                proxy.k1().get(&format!("{base}{path}")).await.status,
+                200,
+                "{base:?}"
+            );
+        }
+        let stored = proxy.k1().get(&format!("{base}/responses/resp_1")).await;
+        assert_eq!(stored.code(), "response_not_found");
+    }
+    for base in ["/v1/v1", "/v2", "/v1chat", "//v1", "/"] {
+        let lost = proxy
+            .k1()
+            .post(&format!("{base}/chat/completions"), body.to_string());
+        assert_eq!(
+            lost.answer().await.refusal(),
+            (404, "endpoint_not_allowed".to_owned()),
+            "{base}"
         );
     }
 }

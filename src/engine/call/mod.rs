@@ -33,6 +33,8 @@ pub use self::{
 pub const MAX_DEPTH: usize = 128;
 /// More answers to one question than this are a mistake.
 const MAX_CHOICES: u64 = 128;
+/// Longer names are no model's. Bytes.
+const LONGEST_MODEL: usize = 256;
 
 /// Members that let the provider choose another model, place or credential by itself.
 const SUBSTITUTES: &[&str] = &[
@@ -477,6 +479,10 @@ fn read_model(raw: &RawValue) -> Result<String, InvalidRequest> {
         .map_err(|_| invalid("The member \"model\" must be a string.", Some("model")))?;
     if model.trim().is_empty() {
         return Err(invalid("The request names no model.", Some("model")));
+    }
+    // It stands in records and refusals, which must not hold whatever a client likes.
+    if model.len() > LONGEST_MODEL {
+        return Err(invalid("The name of the model is too long.", Some("model")));
     }
     Ok(model)
 }

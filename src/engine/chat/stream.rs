@@ -23,7 +23,7 @@ use crate::engine::{
 /// What has to be known of the request to read its answer.
 #[derive(Debug, Clone)]
 pub struct StreamRules {
-    /// We asked the provider for usage and the client did not: what comes of it stays here.
+    /// The client did not ask for usage: what the provider tells of it stays here.
     pub hide_usage: bool,
     /// An event larger than this ends the stream. Bytes.
     pub largest_event: usize,
@@ -322,7 +322,7 @@ impl ChatStream {
         }
         let data = event.data(bytes);
         let text = data.trim_ascii();
-        if text.is_empty() {
+        if matches!(text, b"" | b"\"\"" | b"null") {
             return Fate::Drop;
         }
         if text.starts_with(b"[DONE]") {

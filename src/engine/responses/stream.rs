@@ -279,7 +279,7 @@ impl ResponsesStream {
         }
         let data = event.data(bytes);
         let data = data.trim_ascii();
-        if data.is_empty() || data.starts_with(b"[DONE]") {
+        if matches!(data, b"" | b"\"\"" | b"null") || data.starts_with(b"[DONE]") {
             return Fate::Drop;
         }
         if data.len() > self.largest_event {

@@ -44,6 +44,17 @@ pub struct Asked<'a> {
     pub api: Api,
 }
 
+/// What the request says, as far as admission needs it.
+///
+/// # Errors
+/// `InvalidRequest`.
+pub fn read(api: Api, body: &Bytes) -> Result<ChatRequest, Rejection> {
+    ChatRequest::read_as(api, body).map_err(|fault| Rejection::InvalidRequest {
+        message: fault.message,
+        param: fault.param,
+    })
+}
+
 /// What an admitted request may do.
 pub enum Admission {
     /// Ask the provider.
@@ -60,14 +71,10 @@ pub enum Admission {
 pub async fn admit(
     proxy: &Arc<Proxy>,
     asked: &Asked<'_>,
+    call: ChatRequest,
     body: &Bytes,
 ) -> Result<Admission, Rejection> {
     let books = &proxy.books;
-    let call =
-        ChatRequest::read_as(asked.api, body).map_err(|fault| Rejection::InvalidRequest {
-            message: fault.message,
-            param: fault.param,
-        })?;
     check_input(asked.policy, &call)?;
     let now_ms = proxy.clock.now_ms();
     let target = resolve(asked.live, asked.policy, &call.model, now_ms)?;

@@ -81,11 +81,11 @@ pub(super) fn permit(
         resumes,
     } = granted;
     let input_bound = reservation.as_ref().map_or(0, Reservation::input_tokens);
-    let ask_usage = call.stream && call.api == Api::Chat && target.provider.stream_usage;
-    let insert_usage = ask_usage && call.include_usage != Some(true);
+    // Some providers report usage although nobody asked.
+    let hide_usage = call.stream && call.api == Api::Chat && call.include_usage != Some(true);
     let edits = Edits {
         model: (*target.model != *call.model).then_some(&*target.model),
-        include_usage: insert_usage,
+        include_usage: hide_usage && target.provider.stream_usage,
         cap: cap.and_then(|cap| cap_edit(call, &target.provider, cap)),
         tools: &tools.patches,
     };
@@ -101,7 +101,7 @@ pub(super) fn permit(
         api: call.api,
         body: sent,
         stream: call.stream,
-        hide_usage: insert_usage,
+        hide_usage,
         lowered_cap: cap.filter(|cap| client_cap.is_some_and(|asked| *cap < asked)),
         input_estimate: tokens::estimate(call.content.bytes + call.tool_bytes()).min(input_bound),
         call_guard: call_guard(asked, tools.offered, body),

@@ -270,3 +270,26 @@ impl Rejection {
         Value::Object(guard)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It takes a minute to happen.
+    #[test]
+    fn a_body_that_does_not_arrive_is_told_like_every_other_refusal() {
+        let told = Rejection::BodyTimeout.tell(Source::default());
+        assert_eq!(told.status, StatusCode::REQUEST_TIMEOUT);
+        let body: Value = serde_json::from_slice(&told.body).unwrap();
+        let error = body["error"].as_object().unwrap();
+        let names: Vec<_> = error.keys().map(String::as_str).collect();
+        assert_eq!(names, ["message", "type", "param", "code"]);
+        assert!(
+            error["message"]
+                .as_str()
+                .unwrap()
+                .contains("did not arrive")
+        );
+        assert_eq!(error["code"], "invalid_request");
+    }
+}

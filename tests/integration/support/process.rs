@@ -47,14 +47,9 @@ impl Process {
             .append(true)
             .open(&log)
             .unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_tallygate"))
-            .arg("serve")
-            .arg("--config")
-            .arg(setup.file())
-            .stdin(Stdio::null())
+        let child = serve(setup)
             .stdout(output.try_clone().unwrap())
             .stderr(output)
-            .kill_on_drop(true)
             .spawn()
             .unwrap();
         let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
@@ -74,6 +69,11 @@ impl Process {
 
     pub fn client_with(&self, key: &str) -> Client {
         Client::new(self.listen, key)
+    }
+
+    /// The control plane.
+    pub fn admin(&self) -> Client {
+        Client::new(self.admin, "").without_key()
     }
 
     /// All that it has written to its outputs so far.

@@ -117,6 +117,7 @@ impl Judge for All {
             blocked: (!allowed).then(block),
             paused: None,
         approval: None,
+        taken: None,
         inner: Vec::new(),
         }
     }

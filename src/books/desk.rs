@@ -180,7 +180,7 @@ impl Books {
     }
 
     /// Has something done by the one thread that talks to the store.
-    async fn ask_store<T: Send + 'static>(
+    pub(super) async fn ask_store<T: Send + 'static>(
         &self,
         work: impl for<'a> FnOnce(&'a mut dyn Store) -> StoreWork<'a, T> + Send + 'static,
     ) -> Result<T, Refusal> {

@@ -10,7 +10,7 @@ use std::{
 
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::{Shared, account::Account, desk};
+use super::{Shared, account::Account, desk, runs::OpenRun};
 use crate::{
     engine::{policy::Edition, record::Record},
     store::{Batch, GrantReply, GrantRequest, Owned, Owner, Store, StoreError, approvals::Status},
@@ -20,6 +20,8 @@ use crate::{
 const COMMIT_EVERY: Duration = Duration::from_millis(40);
 /// Idle slices are looked for this often.
 const TICK: Duration = Duration::from_millis(200);
+/// Quiet runs are forgotten once in so many ticks.
+const FORGET_EVERY: u64 = 1_500;
 /// A batch takes in no more messages than this.
 const LARGEST_BATCH: usize = 20_000;
 const RETRY_AFTER: Duration = Duration::from_millis(200);
@@ -43,6 +45,8 @@ pub enum Message {
         ids: Vec<String>,
         reply: oneshot::Sender<Vec<Option<Owner>>>,
     },
+    /// What a run has done has changed.
+    Run(Arc<OpenRun>),
     /// Policy versions that were published or archived.
     Seal(Vec<Edition>),
     /// Something else to do at the store, as of everything before this.
@@ -69,6 +73,7 @@ struct Pending {
     errands: Vec<Errand>,
     noted: Vec<(String, Status)>,
     sweep: bool,
+    runs: Vec<Arc<OpenRun>>,
     seals: Vec<Edition>,
     waiting: Vec<oneshot::Sender<()>>,
     urgent: bool,
@@ -86,6 +91,7 @@ pub async fn run(
     // Accounts that hold a slice, to be looked at until they are at rest.
     let mut active: HashMap<Arc<str>, Arc<Account>> = HashMap::new();
     let mut tick = tokio::time::interval(TICK);
+    let mut ticks: u64 = 0;
     loop {
         let mut pending = Pending::default();
         let mut messages = Vec::new();
@@ -96,6 +102,10 @@ pub async fn run(
                 }
             }
             _ = tick.tick() => {
+                ticks += 1;
+                if ticks.is_multiple_of(FORGET_EVERY) {
+                    shared.forget_quiet_runs(shared.clock.now_ms());
+                }
                 pending.changed.extend(active.drain());
                 pending.sweep = true;
             }
@@ -236,6 +246,7 @@ impl Pending {
                 self.urgent = true;
                 self.questions.push((ids, reply));
             }
+            Message::Run(run) => self.runs.push(run),
             Message::Seal(seals) => self.seals.extend(seals),
             Message::Errand(errand) => {
                 self.urgent = true;
@@ -266,6 +277,7 @@ impl Pending {
             && self.errands.is_empty()
             && self.noted.is_empty()
             && self.seals.is_empty()
+            && self.runs.is_empty()
             && self.waiting.is_empty()
     }
 }
@@ -284,6 +296,7 @@ async fn commit(
         owned: pending.owned,
         noted: pending.noted,
         seals: pending.seals,
+        runs: pending.runs.iter().filter_map(|run| run.row()).collect(),
         now_ms,
         ..Batch::default()
     };

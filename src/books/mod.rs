@@ -9,6 +9,7 @@ mod need;
 mod owners;
 mod purse;
 mod reservation;
+mod runs;
 #[cfg(test)]
 mod tests;
 
@@ -34,6 +35,7 @@ pub use self::{
     need::Need,
     purse::{Purse, RateView},
     reservation::{Actual, Reservation},
+    runs::OpenRun,
 };
 use crate::{
     clock::Clock,
@@ -75,6 +77,7 @@ pub struct Shared {
     /// count.
     go_on_when_down: bool,
     desk: Desk,
+    runs: runs::OpenRuns,
 }
 
 /// Why a reservation was not made.
@@ -173,6 +176,7 @@ impl Books {
             failure: Mutex::new(None),
             go_on_when_down,
             desk: Desk::new(waiting),
+            runs: Default::default(),
         });
         let books = Self(Arc::clone(&shared));
         books.record_recovered(recovered);

@@ -19,7 +19,15 @@ use crate::engine::budget::{Unit, Window};
 /// The accounts of one key, in the order in which they are checked and locked.
 pub struct Purse {
     pub accounts: Vec<Arc<Account>>,
-    parallel: Arc<Parallel>,
+    parallel: Vec<Crowd>,
+}
+
+/// A limit of open requests, as the configuration names it.
+#[derive(Clone)]
+struct Crowd {
+    open: Arc<Parallel>,
+    name: &'static str,
+    subject: &'static str,
 }
 
 /// Requests of one key that are open at this moment.
@@ -38,10 +46,48 @@ pub struct RateView {
     pub reset_ms: i64,
 }
 
+impl Crowd {
+    fn full(&self, limit: u64, open: u64) -> Refusal {
+        Refusal::Short(Box::new(Shortfall {
+            name: self.name,
+            subject: self.subject.into(),
+            limit,
+            reserved: open,
+            needed: 1,
+            window: Window::Minute,
+            retry_after: Some(Duration::from_secs(1)),
+            ..Shortfall::default()
+        }))
+    }
+}
+
 impl Purse {
     pub(super) fn new(accounts: Vec<Arc<Account>>, parallel: Arc<Parallel>, limit: u64) -> Self {
         parallel.limit.store(limit, Ordering::Relaxed);
-        Self { accounts, parallel }
+        let crowd = Crowd {
+            open: parallel,
+            name: "parallel_requests",
+            subject: "this key",
+        };
+        Self {
+            accounts,
+            parallel: vec![crowd],
+        }
+    }
+
+    /// The limits of a run, and then those of this key: a request must satisfy all of them.
+    pub fn with_run(&self, run: &Self) -> Self {
+        let crowd = |crowd: &Crowd| Crowd {
+            name: "run.max_parallel_units",
+            subject: "this run",
+            ..crowd.clone()
+        };
+        let accounts = run.accounts.iter().chain(&self.accounts);
+        let own = self.parallel.iter().cloned();
+        Self {
+            accounts: accounts.cloned().collect(),
+            parallel: run.parallel.iter().map(crowd).chain(own).collect(),
+        }
     }
 
     /// `true` if some limit counts tokens or money, so that every answer needs a cap.
@@ -86,25 +132,16 @@ impl Purse {
 
     /// Counts an open request.
     fn enter(&self) -> Result<OpenSlot, Refusal> {
-        let limit = self.parallel.limit.load(Ordering::Relaxed);
-        let open = self.parallel.open.fetch_add(1, Ordering::AcqRel);
-        let slot = OpenSlot(Arc::new(Leave(Arc::clone(&self.parallel))));
-        if limit > 0 && open >= limit {
-            return Err(Refusal::Short(Box::new(Shortfall {
-                name: "parallel_requests",
-                subject: "this key".into(),
-                unit: Unit::Requests,
-                window: Window::Minute,
-                limit,
-                used: 0,
-                reserved: open,
-                needed: 1,
-                resets_at_ms: None,
-                retry_after: Some(Duration::from_secs(1)),
-                zone: jiff::tz::TimeZone::UTC,
-            })));
+        let mut left = Vec::with_capacity(self.parallel.len());
+        for crowd in &self.parallel {
+            let limit = crowd.open.limit.load(Ordering::Relaxed);
+            let open = crowd.open.open.fetch_add(1, Ordering::AcqRel);
+            left.push(Leave(Arc::clone(&crowd.open)));
+            if limit > 0 && open >= limit {
+                return Err(crowd.full(limit, open));
+            }
         }
-        Ok(slot)
+        Ok(OpenSlot(left.into()))
     }
 
     fn attempt(
@@ -217,7 +254,7 @@ pub(super) enum Attempt {
 
 /// Leaves the count of open requests when the last holder is gone.
 #[derive(Clone)]
-pub(super) struct OpenSlot(#[allow(dead_code, reason = "held for its drop")] Arc<Leave>);
+pub(super) struct OpenSlot(#[allow(dead_code, reason = "held for its drop")] Arc<[Leave]>);
 
 struct Leave(Arc<Parallel>);
 

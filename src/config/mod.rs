@@ -14,6 +14,7 @@ mod models;
 mod policies;
 mod providers;
 mod reader;
+mod runs;
 mod secret;
 mod server;
 mod suspects;

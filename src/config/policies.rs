@@ -9,6 +9,7 @@ use super::{
     loading::{Document, cannot_read},
     providers::Providers,
     reader::{Place, Table},
+    runs,
     text::suggestion,
     tools, unenforced,
     values::{needle, one_of, pattern, policy_id, positive},
@@ -161,6 +162,8 @@ fn policy(
     let limits = table.section("limits", rate_limits);
     let budget = table.section("budget", budget::of_policy);
     let input = table.section("input", input_rules);
+    let run = table.section("run", runs::run);
+    let loops = table.section("loops", runs::loops);
     let tools = table.section("tools", |table| tools::rules(table, contracts));
     let (id, version) = (id?, version?);
     if others
@@ -183,6 +186,8 @@ fn policy(
         budget: budget?,
         input: input?,
         tools: Arc::new(tools?),
+        run: run?,
+        loops: loops?,
     })
 }
 

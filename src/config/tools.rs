@@ -7,9 +7,8 @@ use toml::de::DeValue;
 use super::{
     loading::cannot_read,
     reader::Table,
-    suspects,
+    runs, suspects,
     text::suggestion,
-    unenforced,
     values::{flag, kind, one_of, text},
 };
 use crate::engine::{
@@ -35,7 +34,6 @@ pub(super) fn contracts(root: &mut Table<'_>) -> Contracts {
 }
 
 fn contract(name: &str, table: &mut Table<'_>) -> Contract {
-    table.refuse_idle(unenforced::IN_CONTRACTS);
     let scope = table.optional("scope", scope);
     let effect = table.optional("effect", one_of(Effect::NAMES));
     let schema = table.table("schema", schema).flatten();
@@ -58,6 +56,9 @@ fn contract(name: &str, table: &mut Table<'_>) -> Contract {
         tenant_arguments: tenant_arguments.unwrap_or_default(),
         arguments,
         approval: table.or("approval", Approval::default(), one_of(APPROVALS)),
+        order: runs::order(table),
+        pollable: table.or("pollable", false, flag),
+        idempotent: table.optional("idempotent", flag),
         output: table.or("output", Output::default(), one_of(OUTPUTS)),
     }
 }

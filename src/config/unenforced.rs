@@ -5,7 +5,4 @@
 
 pub(super) const IN_MAIN_FILE: &[&str] = &["operators"];
 
-/// `[tools.NAME]`.
-pub(super) const IN_CONTRACTS: &[&str] = &["after", "idempotent", "max_calls_per_run"];
-
-pub(super) const IN_POLICY_FILES: &[&str] = &["loops", "output", "retry", "roles", "run"];
+pub(super) const IN_POLICY_FILES: &[&str] = &["output", "retry", "roles"];

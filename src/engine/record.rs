@@ -6,7 +6,10 @@ use std::{net::IpAddr, sync::Arc};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use super::chain::{GuardResult, Judgement, clean_name};
+use super::{
+    chain::{GuardResult, Judgement, clean_name},
+    run::Taken,
+};
 
 /// One thing that happened.
 #[derive(Debug, Clone, Serialize)]
@@ -95,6 +98,11 @@ pub struct Subject {
     /// `id@version`.
     pub policy: Option<Arc<str>>,
     pub requested_model: Option<Arc<str>>,
+    /// The run that it belongs to, and how many requests of it were admitted with this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<Arc<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<u64>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -235,6 +243,9 @@ pub struct CallVerdict {
     /// The approval by which it passed or did not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval: Option<String>,
+    /// The run had made the same call before: it is not counted again.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub idempotent_replay: bool,
     /// The calls in a wrapper call.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub inner: Vec<CallVerdict>,
@@ -259,6 +270,10 @@ impl CallVerdict {
             results: judgement.results.clone(),
             blocked: judgement.blocked.as_ref().map(|block| block.code),
             approval: judgement.approval.clone(),
+            idempotent_replay: judgement
+                .taken
+                .as_ref()
+                .is_some_and(|token| token.taken == Taken::Replay),
             inner: judgement.inner.iter().map(Self::of).collect(),
         }
     }

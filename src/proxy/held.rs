@@ -175,6 +175,7 @@ pub struct Permitted {
     provider: Arc<str>,
     model: Arc<str>,
     guard: CallGuard,
+    run: Option<String>,
     /// The status is not sent yet, and must not be: the answer may become an error.
     without_headers: bool,
 }
@@ -190,6 +191,7 @@ impl Permitted {
             provider: Arc::clone(&permit.provider().name),
             model: Arc::clone(permit.model()),
             guard: permit.guard().clone(),
+            run: permit.run().map(|run| run.id.to_string()),
             without_headers,
         })
     }
@@ -220,7 +222,7 @@ impl Permitted {
             request_id: parked.request_id.clone(),
             key: Arc::clone(&self.key),
             tenant: Arc::clone(&self.guard.tenant),
-            run: None,
+            run: self.run.clone(),
             policy: Arc::clone(&self.guard.policy),
             tool: paused.tool,
             digest: paused.digest,

@@ -14,6 +14,7 @@ mod references;
 mod rejection;
 mod relay;
 mod resolve;
+mod runs;
 mod stored;
 mod upstream;
 
@@ -32,6 +33,7 @@ use self::{
     listings::Listings,
     rejection::{Rejection, Source, Told},
     relay::Body,
+    runs::InRun,
     upstream::Clients,
 };
 pub use self::{
@@ -187,10 +189,16 @@ impl Worker {
                 let body = intake::read(&head.headers, body, most).await?;
                 let call = admit::read(api, &body)?;
                 trail.subject.requested_model = Some(call.model.as_str().into());
+                let about = (&**key, policy);
+                let run = runs::find(proxy, live, about, api, &head.headers, &body).await?;
+                let pinned = run.as_ref().and_then(|run| run.pinned.clone());
+                let policy = pinned.as_deref().unwrap_or(policy);
+                trail.in_run(run.as_ref(), policy);
                 let asked = Asked {
                     live,
                     key,
                     policy,
+                    run: run.as_ref(),
                     request_id: &trail.id,
                     started_ms: now_ms,
                     api,
@@ -314,6 +322,15 @@ impl Trail {
         self.subject.key = Some(Arc::clone(&key.name));
         self.subject.tenant = Some(Arc::clone(&key.tenant));
         self.purse = live.purse(key).cloned();
+    }
+
+    /// The version that the run began with is the one that counts.
+    fn in_run(&mut self, run: Option<&InRun>, policy: &Policy) {
+        if let Some(run) = run {
+            self.subject.policy = Some(Arc::clone(&policy.label));
+            self.subject.run = run.id();
+            self.subject.step = run.step();
+        }
     }
 
     fn mark(&self, headers: &mut HeaderMap, now_ms: i64) {

@@ -110,7 +110,10 @@ fn judged(
         Arc::clone(&asked.key.tenant),
         Arc::new(offered(asked, body)),
         // Nobody knows what the conversation of then held.
-        Arc::new(Facts { tainted: true }),
+        Arc::new(Facts {
+            tainted: true,
+            run: None,
+        }),
     );
     let rules = CallRules {
         judge: Arc::new(guard),
@@ -132,6 +135,8 @@ fn judged(
         tenant: Some(Arc::clone(&asked.key.tenant)),
         policy: Some(Arc::clone(&asked.policy.label)),
         requested_model: None,
+        run: None,
+        step: None,
     };
     for judged in &whole.judged {
         let call = JudgedCall::of(&subject, &judged.judgement);

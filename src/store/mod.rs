@@ -35,6 +35,7 @@ pub struct Batch {
     pub owned: Vec<Owned>,
     /// Approvals whose status one of the records tells.
     pub noted: Vec<(String, Status)>,
+    pub runs: Vec<RunRow>,
     /// Policy versions that were published or archived.
     pub seals: Vec<Edition>,
     pub now_ms: i64,
@@ -58,6 +59,15 @@ pub struct Owner {
     pub tokens: Option<u64>,
     /// Its calls that the client never saw, as JSON.
     pub unanswered: Option<String>,
+}
+
+/// What a run of a key has done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunRow {
+    pub key: Arc<str>,
+    pub id: Arc<str>,
+    /// As JSON.
+    pub state: String,
 }
 
 /// What changed in one account and period.
@@ -121,6 +131,9 @@ pub trait Store: ApprovalStore {
     /// Turns every lease of an earlier process into spent amounts: nobody can know whether it
     /// was used. Returns what was recovered: (account, period, amount).
     fn recover(&mut self, now_ms: i64) -> Answer<'_, Vec<(String, i64, u64)>>;
+
+    /// What a run has done, as JSON.
+    fn run<'a>(&'a mut self, key: &'a str, id: &'a str) -> Answer<'a, Option<String>>;
 
     /// The policy versions that were ever published.
     fn seals(&mut self) -> Answer<'_, Vec<Edition>>;

@@ -33,6 +33,7 @@ use crate::engine::{
 mod approvals;
 mod lines;
 mod owners;
+mod runs;
 mod seals;
 
 const MIGRATIONS: &[&str] = &[
@@ -40,6 +41,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/sqlite/002_owners.sql"),
     include_str!("migrations/sqlite/003_approvals.sql"),
     include_str!("migrations/sqlite/004_seals.sql"),
+    include_str!("migrations/sqlite/005_runs.sql"),
 ];
 const BUSY: Duration = Duration::from_secs(5);
 
@@ -116,6 +118,7 @@ impl Sqlite {
         }
         owners::write(&mut tx, &batch.owned, batch.now_ms).await?;
         approvals::note(&mut tx, &batch.noted).await?;
+        runs::write(&mut tx, &batch.runs, batch.now_ms).await?;
         seals::write(&mut tx, &batch.seals, batch.now_ms).await?;
         lines.insert(&mut tx).await?;
         tx.commit().await?;
@@ -156,6 +159,10 @@ impl Store for Sqlite {
 
     fn recover(&mut self, now_ms: i64) -> Answer<'_, Vec<(String, i64, u64)>> {
         Box::pin(self.recover_leases(now_ms))
+    }
+
+    fn run<'a>(&'a mut self, key: &'a str, id: &'a str) -> Answer<'a, Option<String>> {
+        Box::pin(runs::find(&mut self.connection, key, id))
     }
 
     fn seals(&mut self) -> Answer<'_, Vec<Edition>> {

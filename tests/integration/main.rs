@@ -30,6 +30,7 @@ mod refusals;
 mod reload;
 mod resending;
 mod responses;
+mod runs;
 mod store_down;
 mod streaming;
 mod support;

@@ -54,6 +54,10 @@ impl Store for Switched {
         self.store.recover(now_ms)
     }
 
+    fn run<'a>(&'a mut self, key: &'a str, id: &'a str) -> Answer<'a, Option<String>> {
+        self.store.run(key, id)
+    }
+
     fn seals(&mut self) -> Answer<'_, Vec<crate::engine::policy::Edition>> {
         self.store.seals()
     }

@@ -30,13 +30,13 @@ fn a_wrong_policy_is_refused() {
         ),
         (
             "[budget]",
-            "[run]\nmax_cost_usd = \"1\"\n[budget]",
-            "5:2: run: is not enforced by this version; remove it",
+            "[run]\nmax_iterations = 0\n[budget]",
+            "6:18: run.max_iterations: must be at least 1",
         ),
         (
             "[budget]",
-            "[loops]\n[budget]",
-            "5:2: loops: is not enforced by this version; remove it",
+            "[loops]\non_open = \"fallback\"\n[budget]",
+            "6:11: loops.on_open: unknown \"fallback\"; known: stop, retry",
         ),
         (
             "[budget]",

@@ -84,20 +84,12 @@ fn a_wrong_contract_is_refused() {
             "tallygate.toml:16:12: tools.\"search.web\".approval: unknown \"sometimes\"; known: never, always, when_tainted",
         ),
         (
-            "after = [\"a\"]",
-            "tallygate.toml:16:1: tools.\"search.web\".after: is not enforced by this version; remove it",
-        ),
-        (
-            "max_calls_per_run = 3",
-            "tallygate.toml:16:1: tools.\"search.web\".max_calls_per_run: is not enforced by this version; remove it",
+            "after = []",
+            "tallygate.toml:16:9: tools.\"search.web\".after: an empty list asks for nothing; remove it",
         ),
         (
             "output = \"untrustd\"",
             "tallygate.toml:16:10: tools.\"search.web\".output: unknown \"untrustd\"; known: trusted, untrusted",
-        ),
-        (
-            "idempotent = true",
-            "tallygate.toml:16:1: tools.\"search.web\".idempotent: is not enforced by this version; remove it",
         ),
         (
             "tenant_arguments = [\"tenant\"]",
@@ -312,7 +304,7 @@ fn wrong_tool_rules_are_refused() {
         ),
         (
             "observe = [\"schema\"]",
-            "6:12: tools.observe[0]: unknown \"schema\"; known: unknown_tool, tool_not_allowlisted, schema_invalid, argument_denied, needs_human_approval",
+            "6:12: tools.observe[0]: unknown \"schema\"; known: unknown_tool, tool_not_allowlisted, schema_invalid, argument_denied, sequence_violation, loop_detected, needs_human_approval",
         ),
         (
             "observe = [\"malformed_output\"]",

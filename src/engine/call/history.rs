@@ -7,6 +7,7 @@ use std::{borrow::Cow, collections::HashMap};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
 
 use super::Api;
 
@@ -16,6 +17,8 @@ pub struct History {
     pub steps: Vec<Step>,
     /// An earlier part of the conversation stands at the provider, out of our sight.
     pub continues: bool,
+    /// SHA-256 of everything up to the last user input, in hexadecimal.
+    pub input: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +32,11 @@ pub enum Step {
         arguments: String,
     },
     /// `None`: it answers no call that the request holds.
-    Result { tool: Option<String> },
+    Result {
+        tool: Option<String>,
+        /// SHA-256 of what it gave, in hexadecimal.
+        output: String,
+    },
 }
 
 /// The request's messages cannot be read for this.
@@ -50,17 +57,28 @@ impl History {
         };
         match items {
             // A text alone is what a user says.
-            Some(text) if text.get().starts_with('"') => reader.steps.push(Step::User),
+            Some(text) if text.get().starts_with('"') => {
+                reader.steps.push(Step::User);
+                reader.input = digest(&[text.get()]);
+            }
             Some(items) => {
-                let items: Vec<Item<'_>> =
+                let items: Vec<&RawValue> =
                     serde_json::from_str(items.get()).map_err(|_| Unreadable)?;
-                items.into_iter().for_each(|item| reader.add(item));
+                let mut said = Vec::with_capacity(items.len());
+                for raw in items {
+                    said.push(raw.get());
+                    let item = serde_json::from_str(raw.get()).map_err(|_| Unreadable)?;
+                    if reader.add(&item) {
+                        reader.input = digest(&said);
+                    }
+                }
             }
             None => {}
         }
         let named = |raw: Option<&RawValue>| raw.is_some_and(|raw| raw.get() != "null");
         Ok(Self {
             steps: reader.steps,
+            input: reader.input,
             continues: named(request.previous_response_id) || named(request.conversation),
         })
     }
@@ -103,6 +121,10 @@ struct Item<'a> {
     input: Option<&'a RawValue>,
     #[serde(borrow, default)]
     action: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    content: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    output: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -129,19 +151,21 @@ struct Named<'a> {
 struct Reader {
     steps: Vec<Step>,
     tools: HashMap<String, String>,
+    input: String,
 }
 
 impl Reader {
-    fn add(&mut self, item: Item<'_>) {
+    /// `true`: it is user input.
+    fn add(&mut self, item: &Item<'_>) -> bool {
         let role = item.role.as_deref().unwrap_or_default();
         match (role, item.kind.as_deref()) {
             ("tool" | "function", _) => {
                 let id = item.tool_call_id.as_deref().unwrap_or_default();
                 let named = item.name.as_deref().filter(|_| role == "function");
-                self.result(id, named);
+                self.result(id, named, item.content);
             }
             ("user", _) => self.steps.push(Step::User),
-            ("", Some(kind)) => self.item(kind, &item),
+            ("", Some(kind)) => self.item(kind, item),
             _ => {
                 for call in item.tool_calls.iter().flatten() {
                     let id = call.id.as_deref().unwrap_or_default();
@@ -154,6 +178,7 @@ impl Reader {
                 }
             }
         }
+        role == "user"
     }
 
     fn item(&mut self, kind: &str, item: &Item<'_>) {
@@ -167,7 +192,8 @@ impl Reader {
         if kind != bare {
             let fallback = format!("type:{}", bare.trim_end_matches("_call"));
             let functions = matches!(bare, "function_call" | "custom_tool_call");
-            return self.result(id, (!functions).then_some(fallback.as_str()));
+            let named = (!functions).then_some(fallback.as_str());
+            return self.result(id, named, item.output);
         }
         match kind {
             "function_call" | "custom_tool_call" => {
@@ -184,7 +210,10 @@ impl Reader {
                 self.call(id, tool.clone(), text());
                 // What a provider runs by itself brings its result along.
                 if id.is_empty() {
-                    self.steps.push(Step::Result { tool: Some(tool) });
+                    self.steps.push(Step::Result {
+                        tool: Some(tool),
+                        output: String::new(),
+                    });
                 }
             }
             _ => {}
@@ -198,11 +227,25 @@ impl Reader {
         self.steps.push(Step::Call { tool, arguments });
     }
 
-    fn result(&mut self, id: &str, named: Option<&str>) {
+    fn result(&mut self, id: &str, named: Option<&str>, gave: Option<&RawValue>) {
         let tool = self.tools.get(id).cloned();
         let tool = tool.or_else(|| named.map(str::to_owned));
-        self.steps.push(Step::Result { tool });
+        let output = digest(&[gave.map_or("", RawValue::get)]);
+        self.steps.push(Step::Result { tool, output });
     }
+}
+
+fn digest(parts: &[&str]) -> String {
+    let mut digest = Sha256::new();
+    for part in parts {
+        digest.update((part.len() as u64).to_be_bytes());
+        digest.update(part);
+    }
+    digest
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 impl Named<'_> {
@@ -226,7 +269,35 @@ mod tests {
     fn result(tool: &str) -> Step {
         Step::Result {
             tool: Some(tool.to_owned()),
+            output: String::new(),
         }
+    }
+
+    fn without_outputs(steps: Vec<Step>) -> Vec<Step> {
+        let bare = |step| match step {
+            Step::Result { tool, .. } => Step::Result {
+                tool,
+                output: String::new(),
+            },
+            other => other,
+        };
+        steps.into_iter().map(bare).collect()
+    }
+
+    #[test]
+    fn the_same_beginning_is_the_same_input() {
+        let of = |messages: &str| {
+            let body = format!("{{\"messages\":[{messages}]}}");
+            History::read(Api::Chat, body.as_bytes()).unwrap().input
+        };
+        let asked = r#"{"role":"system","content":"s"},{"role":"user","content":"go"}"#;
+        let later = format!(
+            r#"{asked},{{"role":"assistant","content":"a"}},{{"role":"tool","tool_call_id":"x","content":"r"}}"#
+        );
+        assert_eq!(of(asked), of(&later));
+        let more = format!(r#"{later},{{"role":"user","content":"and"}}"#);
+        assert_ne!(of(asked), of(&more));
+        assert!(of(r#"{"role":"system","content":"s"}"#).is_empty());
     }
 
     #[test]
@@ -241,14 +312,17 @@ mod tests {
             {"role":"tool","tool_call_id":"c9","content":"?"}]}"#;
         let history = History::read(Api::Chat, body).unwrap();
         assert_eq!(
-            history.steps,
+            without_outputs(history.steps),
             [
                 Step::User,
                 call("search.web", "{}"),
                 call("note", "x"),
                 result("note"),
                 result("search.web"),
-                Step::Result { tool: None },
+                Step::Result {
+                    tool: None,
+                    output: String::new(),
+                },
             ]
         );
         assert!(!history.continues);
@@ -264,7 +338,7 @@ mod tests {
             {"type":"local_shell_call_output","call_id":"c7","output":"x"}]}"#;
         let history = History::read(Api::Responses, body).unwrap();
         assert_eq!(
-            history.steps,
+            without_outputs(history.steps),
             [
                 Step::User,
                 call("crm.find", "{}"),

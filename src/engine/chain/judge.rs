@@ -3,8 +3,8 @@
 use sha2::{Digest, Sha256};
 
 use super::{
-    Block, Call, CallGuard, Content, Finding, FindingKind, GuardOutcome, GuardResult, Judgement,
-    LAYERS, Layer, Proposal, canonical, clean_name, whole, wrapper,
+    Block, Call, CallGuard, Content, Finding, FindingKind, GuardOutcome, GuardResult, Json,
+    Judgement, LAYERS, Layer, Proposal, canonical, clean_name, whole, wrapper,
 };
 
 pub(super) fn judge(guard: &CallGuard, call: &Call) -> Judgement {
@@ -55,6 +55,7 @@ fn ask(guard: &CallGuard, proposal: &Proposal<'_>, inner: Vec<Judgement>) -> Jud
         paused: paused.filter(|_| blocked.is_none()),
         blocked,
         approval: None,
+        taken: None,
         inner,
     }
 }
@@ -121,8 +122,18 @@ fn ask_layer(
     Said::Nothing
 }
 
+/// The same for arguments as a conversation repeats them.
+pub(super) fn of_arguments(text: &str) -> String {
+    let text = if text.is_empty() { "{}" } else { text };
+    let digest = match Json::parse(text) {
+        Ok(json) => Sha256::digest(canonical(&json)),
+        Err(_) => Sha256::digest(text),
+    };
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// What identifies the arguments in records, in loops and in approvals.
-fn digest(proposal: &Proposal<'_>) -> String {
+pub(super) fn digest(proposal: &Proposal<'_>) -> String {
     let digest = match &proposal.content {
         Ok(Content::Json(json)) => Sha256::digest(canonical(json)),
         Ok(Content::Text) | Err(_) => Sha256::digest(&proposal.call.arguments),

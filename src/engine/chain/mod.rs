@@ -12,8 +12,10 @@ mod arguments;
 mod facts;
 mod json;
 mod judge;
+mod loops;
 mod notice;
 mod offered;
+mod order;
 mod pointer;
 mod ruling;
 mod schema;
@@ -31,7 +33,7 @@ pub use self::{
     arguments::{
         ArgumentRule, Bound, Conditions, HostPattern, Scalar, WholePattern, is_plain_path,
     },
-    facts::Facts,
+    facts::{Conversation, Facts},
     json::{Decimal, Json, canonical},
     notice::{clean_name, guard_object, notice},
     offered::{Offered, OfferedTool},
@@ -41,7 +43,10 @@ pub use self::{
     whole::is_tool_name,
     wrapper::is_name as is_wrapper,
 };
-use super::policy::{Contracts, ToolRules};
+use super::{
+    policy::{Contracts, ToolRules},
+    run::{Made, Token},
+};
 
 /// A call as the model proposed it, whole, decoded, not yet judged.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,6 +104,8 @@ pub struct Judgement {
     pub paused: Option<String>,
     /// The approval that decided.
     pub approval: Option<String>,
+    /// Set once it counts in its run.
+    pub taken: Option<Token>,
     /// The calls in a wrapper call, each judged as a call of its own.
     pub inner: Vec<Judgement>,
 }
@@ -146,8 +153,7 @@ pub struct Delivery {
     pub each: bool,
 }
 
-/// The layers in the order in which they are asked. The design's 7 (`sequence_violation`) and
-/// 8 (`loop_detected`) stand before the last.
+/// The layers in the order in which they are asked.
 const LAYERS: &[Layer] = &[
     Layer {
         code: whole::CODE,
@@ -174,6 +180,14 @@ const LAYERS: &[Layer] = &[
         ask: arguments::ask,
     },
     Layer {
+        code: order::CODE,
+        ask: order::ask,
+    },
+    Layer {
+        code: loops::CODE,
+        ask: loops::ask,
+    },
+    Layer {
         code: approval::CODE,
         ask: approval::ask,
     },
@@ -185,6 +199,8 @@ pub const OBSERVABLE: &[&str] = &[
     allowed::CODE,
     schema::CODE,
     arguments::CODE,
+    order::CODE,
+    loops::CODE,
     approval::CODE,
 ];
 pub const NEVER_OBSERVED: &[(&str, &str)] = &[
@@ -268,11 +284,83 @@ impl CallGuard {
         }
     }
 
+    /// Counts a call that may pass, and those in it, in its run; blocks it if the run has no room.
+    pub fn take(&self, judgement: &mut Judgement) {
+        let Some(run) = &self.facts.run else { return };
+        if judgement.blocked.is_some() || judgement.paused.is_some() {
+            return;
+        }
+        for inner in &mut judgement.inner {
+            self.take(inner);
+        }
+        let mut blocked = judgement
+            .inner
+            .iter()
+            .find_map(|inner| inner.blocked.clone());
+        if judgement.inner.is_empty() {
+            let contract = self.contracts.find(&judgement.tool);
+            let order = contract.map(|contract| &contract.order);
+            let replays = contract.and_then(|contract| contract.idempotent);
+            let made = Made {
+                tool: judgement.tool.clone(),
+                digest: judgement.digest.clone(),
+            };
+            let key = self.idempotency_key(judgement);
+            match run.take(order, (made, key), replays) {
+                Ok(token) => judgement.taken = Some(token),
+                Err(stop) => {
+                    blocked = Some(Block {
+                        code: stop.code,
+                        tool: clean_name(&judgement.tool),
+                        rule: stop.rule.to_owned(),
+                        message: stop.message,
+                        approval: None,
+                    });
+                }
+            }
+        }
+        if blocked.is_some() {
+            self.give_back(judgement);
+            judgement.blocked = blocked;
+        }
+    }
+
+    /// The client did not get the call after all.
+    pub fn give_back(&self, judgement: &Judgement) {
+        let Some(run) = &self.facts.run else { return };
+        judgement
+            .inner
+            .iter()
+            .for_each(|inner| self.give_back(inner));
+        if let Some(token) = &judgement.taken {
+            run.give_back(token);
+        }
+    }
+
+    /// What says that two calls are the same one: an argument of that name, else all arguments.
+    fn idempotency_key(&self, judgement: &Judgement) -> String {
+        let rules = self.facts.run.as_ref().map(|run| &run.rules);
+        let named = rules.and_then(|rules| rules.idempotency_argument.as_deref());
+        let named = named.unwrap_or(IDEMPOTENCY_ARGUMENT);
+        let tool = &judgement.tool;
+        let json = Json::parse(&judgement.arguments).ok();
+        let members = json.as_ref().and_then(Json::members).unwrap_or_default();
+        match members.iter().find(|(name, _)| name == named) {
+            Some((_, value)) => {
+                format!("{tool} {named}={}", judge::of_arguments(&value.to_string()))
+            }
+            None => format!("{tool} {}", judgement.digest),
+        }
+    }
+
     /// Asks the layers in order.
     pub fn judge(&self, call: &Call) -> Judgement {
         judge::judge(self, call)
     }
 }
+
+/// Where `run.idempotency_argument` names no other.
+const IDEMPOTENCY_ARGUMENT: &str = "idempotency_key";
 
 impl Call {
     /// What rules, contracts and records call the tool.

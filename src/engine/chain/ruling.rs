@@ -137,6 +137,7 @@ mod tests {
             blocked: None,
             paused: Some("contract.approval".to_owned()),
             approval: None,
+            taken: None,
             inner: Vec::new(),
         }
     }

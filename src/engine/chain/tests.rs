@@ -115,6 +115,8 @@ fn an_allowed_call_passes_every_layer_and_keeps_its_text() {
         "cross_tenant_denied",
         "schema_invalid",
         "argument_denied",
+        "sequence_violation",
+        "loop_detected",
         "needs_human_approval",
     ];
     assert_eq!(
@@ -414,7 +416,7 @@ fn an_observed_layer_warns_and_the_others_stay_in_force() {
         ("tool_not_allowlisted", "tools.deny")
     );
     let layers: Vec<_> = judgement.results.iter().map(|result| result.code).collect();
-    assert_eq!(layers.len(), 7, "{layers:?}");
+    assert_eq!(layers.len(), 9, "{layers:?}");
     assert_eq!(
         code(&guard, &function("send_payment", r#"{"amount":5000}"#)),
         ""
@@ -624,7 +626,7 @@ fn a_person_decides_where_policy_contract_or_taint_say_so() {
         };
         let contracts = Contracts::new([("get_weather".into(), contract(approval))]);
         let guard = CallGuard {
-            facts: Arc::new(Facts { tainted }),
+            facts: Arc::new(Facts { tainted, run: None }),
             ..guard_with(rules, contracts, offered())
         };
         let judgement = guard.judge(&function("get_weather", "{\"city\":\"Oslo\"}"));

@@ -107,7 +107,8 @@ fn rewritten(
         return Ok(Body::Refused(blocks));
     }
     if !paused.is_empty() {
-        judged.clear();
+        let heard = judged.drain(..);
+        heard.for_each(|one| rules.judge.give_back(&one.judgement));
         return Ok(Body::Paused(paused));
     }
     if chunk.choices.is_some() {

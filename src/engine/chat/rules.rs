@@ -10,6 +10,12 @@ use crate::engine::chain::{
 pub trait Judge: Debug + Send + Sync {
     fn judge(&self, call: &Call) -> Judgement;
 
+    /// Counts a call that may pass in its run; blocks it if the run has no room.
+    fn take(&self, _judgement: &mut Judgement) {}
+
+    /// The client did not get a call that was taken.
+    fn give_back(&self, _judgement: &Judgement) {}
+
     /// What the request offers, if that is known.
     fn offered(&self) -> Option<&Offered> {
         None
@@ -33,6 +39,14 @@ pub trait Judge: Debug + Send + Sync {
 impl Judge for CallGuard {
     fn judge(&self, call: &Call) -> Judgement {
         Self::judge(self, call)
+    }
+
+    fn take(&self, judgement: &mut Judgement) {
+        Self::take(self, judgement);
+    }
+
+    fn give_back(&self, judgement: &Judgement) {
+        Self::give_back(self, judgement);
     }
 
     fn offered(&self) -> Option<&Offered> {

@@ -38,6 +38,9 @@ impl Verdict {
             whole.call.id = unused_id(&whole.call.id, &sent, rules, index);
             let mut judgement = rules.judge.judge(&whole.call);
             let waits = docket.apply(&mut judgement, &whole.call.arguments);
+            if waits.is_none() {
+                rules.judge.take(&mut judgement);
+            }
             verdict.paused.extend(waits);
             match &judgement.blocked {
                 Some(block) => verdict.blocks.push(block.clone()),

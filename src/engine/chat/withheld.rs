@@ -213,7 +213,8 @@ impl Withheld {
             .flat_map(|(_, verdict)| std::mem::take(&mut verdict.paused))
             .collect();
         if !paused.is_empty() {
-            judged.truncate(first);
+            let heard = judged.drain(first..);
+            heard.for_each(|one| rules.judge.give_back(&one.judgement));
             return Release::Paused(paused);
         }
         let mut events = Vec::new();

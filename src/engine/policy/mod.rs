@@ -8,7 +8,10 @@ mod tools;
 
 use std::{num::NonZeroU64, sync::Arc};
 
-use super::money::Money;
+use super::{
+    money::Money,
+    run::{LoopRules, RunRules},
+};
 
 pub use self::seals::{Broken, Edition, Seals};
 pub use self::tools::{
@@ -28,6 +31,15 @@ pub struct Policy {
     pub budget: Budget,
     pub input: InputRules,
     pub tools: Arc<ToolRules>,
+    pub run: RunRules,
+    pub loops: LoopRules,
+}
+
+impl Policy {
+    /// Whether what a run did before can decide on its requests and calls.
+    pub fn needs_run(&self, contracts: &Contracts) -> bool {
+        self.run != RunRules::default() || !self.loops.is_empty() || contracts.any_order()
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

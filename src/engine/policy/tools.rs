@@ -3,7 +3,10 @@
 use std::{collections::HashMap, sync::Arc};
 
 use super::Pattern;
-use crate::engine::chain::{ArgumentRule, Pointer, Schema};
+use crate::engine::{
+    chain::{ArgumentRule, Pointer, Schema},
+    run::OrderRules,
+};
 
 /// `[tools]`: what a policy says of tools. `deny` wins over `allow`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -64,6 +67,11 @@ pub struct Contract {
     pub arguments: Vec<ArgumentRule>,
     pub approval: Approval,
     pub output: Output,
+    pub order: OrderRules,
+    /// Asked again and again on purpose: no loop.
+    pub pollable: bool,
+    /// Whether the same call may pass again in its run. Absent: the policy says.
+    pub idempotent: Option<bool>,
 }
 
 /// Whether a person decides on each call of the tool.
@@ -137,6 +145,13 @@ impl Contracts {
     /// Whether the results of some tool are data from outside.
     pub fn any_untrusted(&self) -> bool {
         self.by_name.values().any(|c| c.output == Output::Untrusted)
+    }
+
+    /// Whether what a run did before can decide on a call.
+    pub fn any_order(&self) -> bool {
+        let orders =
+            |contract: &Contract| !contract.order.is_empty() || contract.idempotent.is_some();
+        self.by_name.values().any(orders)
     }
 
     fn any_approval(&self) -> bool {

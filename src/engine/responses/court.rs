@@ -58,7 +58,8 @@ impl Court {
     /// Forgets what was heard since `mark`, as a person has to decide first: then all is heard
     /// again. Gives the calls that wait.
     pub fn adjourn(&mut self, mark: &Mark) -> Vec<Paused> {
-        self.judged.truncate(mark.judged);
+        let heard = self.judged.drain(mark.judged..);
+        heard.for_each(|one| self.rules.judge.give_back(&one.judgement));
         self.blocks.truncate(mark.blocks);
         self.heard = mark.heard;
         self.docket = self.rules.docket();
@@ -139,9 +140,13 @@ impl Court {
         let mut judgement = self.rules.judge.judge(&call);
         if waits {
             let paused = self.docket.apply(&mut judgement, &call.arguments);
+            if paused.is_none() {
+                self.rules.judge.take(&mut judgement);
+            }
             self.paused.extend(paused);
         } else {
             Docket::new(Some(&[])).apply(&mut judgement, &call.arguments);
+            self.rules.judge.take(&mut judgement);
         }
         self.blocks.extend(judgement.blocked.clone());
         self.note(call, judgement.clone());

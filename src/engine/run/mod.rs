@@ -1,6 +1,7 @@
 //! A run: what one agent does for one task. Its limits, what it has done, and when it goes round
 //! in circles. Pure; whoever shares a run between requests locks it.
 
+mod guard;
 mod loops;
 mod rules;
 #[cfg(test)]
@@ -11,6 +12,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    guard::{RunGuard, Token},
     loops::{LoopRules, OnOpen},
     rules::{MissingRun, OnReplay, OrderRules, RunRules},
 };
@@ -119,8 +121,13 @@ impl Run {
                     .to_owned(),
             });
         }
-        self.steps += 1;
         Ok(())
+    }
+
+    /// Counts an admitted request; gives its number.
+    pub fn step(&mut self) -> u64 {
+        self.steps += 1;
+        self.steps
     }
 
     /// Remembers how the run ended.

@@ -35,7 +35,7 @@ fn the_deadline_counts_from_the_first_request() {
         "run_deadline_exceeded"
     );
     assert_eq!(
-        (run.steps, run.ended.as_deref()),
+        (run.step(), run.ended.as_deref()),
         (1, Some("run_deadline_exceeded"))
     );
 }

@@ -18,6 +18,7 @@ use super::{
     references,
     rejection::Rejection,
     resolve::{Target, resolve},
+    runs::InRun,
 };
 use crate::{
     books::{Books, Need, Purse, Reservation},
@@ -39,6 +40,8 @@ pub struct Asked<'a> {
     pub live: &'a Live,
     pub key: &'a Key,
     pub policy: &'a Policy,
+    /// Set where rules about runs hold, or the client names one.
+    pub run: Option<&'a InRun>,
     pub request_id: &'a Arc<str>,
     pub started_ms: i64,
     pub api: Api,
@@ -97,6 +100,9 @@ pub async fn admit(
         let permit = permit::permit(proxy, asked, &call, body, granted);
         return Ok(Admission::Resume(permit, parked));
     }
+    if let Some(run) = asked.run {
+        run.enter(proxy, asked.policy, now_ms)?;
+    }
     if let ApiKey::Missing(_) = target.provider.api_key {
         let provider = target.provider.name.to_string();
         return Err(Rejection::ProviderUnavailable { provider });
@@ -105,6 +111,10 @@ pub async fn admit(
         .live
         .purse(asked.key)
         .ok_or(Rejection::GuardUnavailable)?;
+    let of_run = asked
+        .run
+        .and_then(|run| run.purse(proxy, asked.policy, purse));
+    let purse = of_run.as_ref().unwrap_or(purse);
     if target.rates.is_none() && purse.counts_cost() {
         return Err(Rejection::PriceUnknown { model: call.model });
     }
@@ -119,7 +129,12 @@ pub async fn admit(
         let own = tokens::exact_input(&call, body.len(), &target.model);
         own.saturating_add(earlier)
     };
-    let mut reservation = reserve(books, purse, need, exact, now_ms).await?;
+    let reserved = reserve(books, purse, need, exact, now_ms).await;
+    let mut reservation = reserved.inspect_err(|rejection| {
+        if let (Some(run), Some(code)) = (asked.run, rejection.ends_run()) {
+            run.ended(proxy, code);
+        }
+    })?;
     let granted = Granted {
         cap: cap.settle(&mut reservation),
         target,

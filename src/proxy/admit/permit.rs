@@ -14,22 +14,24 @@ use super::{
         held::Pausing,
         rejection::{Rejection, Source, Told},
         resolve::Target,
+        runs::InRun,
     },
     Asked, Granted,
     cap::cap_edit,
 };
 use crate::{
-    books::{Books, Refusal, Reservation},
+    books::{Books, OpenRun, Refusal, Reservation},
     clock::Clock,
     config::Provider,
     engine::{
         call::{Api, ChatRequest, Edits},
-        chain::{CallGuard, Delivery, Facts, Offered},
+        chain::{CallGuard, Delivery, Offered},
         chat::{CallRules, Judged, Tally},
         guard::input,
         policy::{Batch, OnBlock, Policy},
         record::{Event, JudgedCall, OfferNotes, Opening, Refused, Subject},
         responses::OwnIds,
+        run::OnOpen,
         tokens,
     },
     store::{Owned, Owner},
@@ -45,6 +47,7 @@ pub struct Permit {
     pub(super) reply_seed: u128,
     pub(super) subject: Subject,
     pub(super) target: Target,
+    pub(super) run: Option<Arc<OpenRun>>,
     pub(super) api: Api,
     pub(super) body: Bytes,
     pub(super) stream: bool,
@@ -90,6 +93,9 @@ pub(super) fn permit(
         tools: &tools.patches,
     };
     let sent = call.rewrite(body, &edits);
+    // Who comes back for a parked answer makes no new step.
+    let counted = asked.run.filter(|_| reservation.is_some());
+    let step = counted.and_then(|run| run.count(proxy));
     let client_cap = call.cap.map(|(_, cap)| cap);
     let permit = Permit {
         books: proxy.books.clone(),
@@ -97,14 +103,15 @@ pub(super) fn permit(
         request_id: Arc::clone(asked.request_id),
         key: Arc::clone(&asked.key.name),
         reply_seed: seed(asked.request_id),
-        subject: subject(asked, call),
+        subject: subject(asked, call, step),
+        run: asked.run.and_then(|run| run.open.clone()),
         api: call.api,
         body: sent,
         stream: call.stream,
         hide_usage,
         lowered_cap: cap.filter(|cap| client_cap.is_some_and(|asked| *cap < asked)),
         input_estimate: tokens::estimate(call.content.bytes + call.tool_bytes()).min(input_bound),
-        call_guard: call_guard(asked, tools.offered, body),
+        call_guard: call_guard(asked, tools.offered),
         delivery: delivery(asked.policy, call),
         pausing,
         reservation,
@@ -117,15 +124,16 @@ pub(super) fn permit(
     permit
 }
 
-fn call_guard(asked: &Asked<'_>, offered: Offered, request: &[u8]) -> CallGuard {
+fn call_guard(asked: &Asked<'_>, offered: Offered) -> CallGuard {
     let contracts = &asked.live.config.contracts;
+    let facts = asked.run.map(|run| run.facts(asked.policy));
     CallGuard::new(
         Arc::clone(&asked.policy.label),
         Arc::clone(&asked.policy.tools),
         Arc::clone(contracts),
         Arc::clone(&asked.key.tenant),
         Arc::new(offered),
-        Arc::new(Facts::of(asked.api, request, contracts)),
+        Arc::new(facts.unwrap_or_default()),
     )
 }
 
@@ -137,12 +145,14 @@ fn delivery(policy: &Policy, call: &ChatRequest) -> Delivery {
     }
 }
 
-fn subject(asked: &Asked<'_>, call: &ChatRequest) -> Subject {
+fn subject(asked: &Asked<'_>, call: &ChatRequest, step: Option<u64>) -> Subject {
     Subject {
         key: Some(Arc::clone(&asked.key.name)),
         tenant: Some(Arc::clone(&asked.key.tenant)),
         policy: Some(Arc::clone(&asked.policy.label)),
         requested_model: Some(call.model.as_str().into()),
+        run: asked.run.and_then(InRun::id),
+        step,
     }
 }
 
@@ -177,6 +187,11 @@ impl Permit {
     /// What judges the calls of the answer.
     pub fn guard(&self) -> &CallGuard {
         &self.call_guard
+    }
+
+    /// The run that the request belongs to.
+    pub fn run(&self) -> Option<&Arc<OpenRun>> {
+        self.run.as_ref()
     }
 
     /// Set if the answer may have to wait for people.
@@ -258,10 +273,36 @@ impl Permit {
 
     /// Writes down what became of a call: its names, codes and digest, never its arguments.
     pub fn record_call(&self, judged: &Judged) {
+        if !judged.delivered {
+            self.call_guard.give_back(&judged.judgement);
+        }
+        self.note_in_run(judged);
         let mut call = JudgedCall::of(&self.subject, &judged.judgement);
         call.delivered = judged.delivered;
         let event = Event::CallJudged(Box::new(call));
         self.books.record(Some(Arc::clone(&self.request_id)), event);
+    }
+
+    /// What the run has to remember of a call.
+    fn note_in_run(&self, judged: &Judged) {
+        let Some(run) = &self.run else { return };
+        let code = judged.judgement.blocked.as_ref().map(|block| block.code);
+        let loops = self
+            .call_guard
+            .facts
+            .run
+            .as_ref()
+            .map(|run| run.loops.on_open);
+        match code {
+            Some("loop_detected") if loops == Some(OnOpen::Stop) => {
+                run.state_now(|run| run.open = true);
+            }
+            Some(code @ "run_tool_calls_exceeded") => {
+                run.state_now(|run| run.ended = Some(code.to_owned()));
+            }
+            _ => {}
+        }
+        self.books.note_run(run);
     }
 
     pub fn hides_usage(&self) -> bool {

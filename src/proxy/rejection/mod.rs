@@ -17,6 +17,7 @@ use crate::{
     engine::{
         chain::{Block, guard_object, notice},
         guard::tool_offers::OfferDenied,
+        run::Stop,
     },
 };
 
@@ -80,6 +81,8 @@ pub enum Rejection {
         model: String,
     },
     Limit(Box<Shortfall>),
+    /// The run may not go on.
+    RunStopped(Box<Stop>),
     /// More at once than the policy's `limits.burst`.
     Burst {
         retry_after: Duration,
@@ -172,6 +175,18 @@ impl Rejection {
         match self {
             Self::Limit(shortfall) => Some(shortfall.name.to_owned()),
             Self::ToolDenied(denied) => Some(denied.rule.to_owned()),
+            Self::RunStopped(stop) => Some(stop.rule.to_owned()),
+            _ => None,
+        }
+    }
+
+    /// The code by which a run ends, if it does by this.
+    pub fn ends_run(&self) -> Option<&'static str> {
+        match self {
+            Self::Limit(short) if short.name == "run.max_iterations" => Some("max_steps_exceeded"),
+            Self::Limit(short) if matches!(short.name, "run.max_cost_usd" | "run.max_tokens") => {
+                Some("budget_exceeded")
+            }
             _ => None,
         }
     }

@@ -24,7 +24,7 @@ pub(super) struct Shape {
 impl Rejection {
     pub(super) fn shape(&self) -> Shape {
         match self {
-            Self::Limit(shortfall) => return limit_shape(shortfall),
+            Self::Limit(short) => return run_shape(short).unwrap_or_else(|| limit_shape(short)),
             Self::Upstream(fault) => return upstream_shape(fault),
             _ => {}
         }
@@ -38,6 +38,7 @@ impl Rejection {
             Self::PolicyUnavailable { .. }
             | Self::GuardUnavailable
             | Self::ProviderUnavailable { .. }
+            | Self::RunStopped(_)
             | Self::CallsBlocked { .. } => shape.no_retry(),
             _ => shape,
         }
@@ -75,6 +76,7 @@ impl Rejection {
                 (S::SERVICE_UNAVAILABLE, SERVER, "provider_unavailable")
             }
             Self::CallsBlocked { .. } => (S::FORBIDDEN, PERMISSION, "tool_call_blocked"),
+            Self::RunStopped(stop) => (S::FORBIDDEN, PERMISSION, stop.code),
             Self::Upstream(_) => (S::BAD_GATEWAY, SERVER, "upstream_error"),
         }
     }
@@ -113,6 +115,7 @@ impl Rejection {
                 format!("This Tallygate key may not use the endpoint \"{endpoint}\".")
             }
             Self::BodyTimeout => "The request body did not arrive in time.".to_owned(),
+            Self::RunStopped(stop) => stop.message.clone(),
             Self::PolicyUnavailable { reason } => {
                 format!("The policy of this Tallygate key cannot be used: {reason}.")
             }
@@ -173,6 +176,7 @@ impl Rejection {
             | Self::WrongMethod { .. }
             | Self::EndpointNotAllowed { .. }
             | Self::BodyTimeout
+            | Self::RunStopped(_)
             | Self::PolicyUnavailable { .. }
             | Self::Burst { .. }
             | Self::GuardUnavailable
@@ -241,6 +245,28 @@ fn key_message(fault: KeyFault) -> &'static str {
 
 /// 429 for what frees up by the minute, 402 for a budget: SDKs repeat a 429, and an exhausted
 /// budget must not be asked for again and again.
+/// Limits by which a run ends, or that it brought upon itself.
+fn run_shape(short: &Shortfall) -> Option<Shape> {
+    let (code, message) = match short.name {
+        "run.max_iterations" => (
+            "max_steps_exceeded",
+            format!(
+                "The {} may make {} requests (run.max_iterations), and has.",
+                short.subject, short.limit
+            ),
+        ),
+        "run.max_parallel_units" => (
+            "parallel_units_exceeded",
+            format!(
+                "A run may have {} requests open at once (run.max_parallel_units), and has.",
+                short.limit
+            ),
+        ),
+        _ => return None,
+    };
+    Some(Shape::new(StatusCode::FORBIDDEN, PERMISSION, code, message).no_retry())
+}
+
 fn limit_shape(short: &Shortfall) -> Shape {
     let mut message = format!(
         "The limit {} of {} is used up: limit {}, used {}, reserved {}, this request needs {}.",

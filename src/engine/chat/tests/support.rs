@@ -59,6 +59,7 @@ fn judgement(call: &Call, arguments: String, blocked: Option<Block>) -> Judgemen
         blocked,
         paused: None,
         approval: None,
+        taken: None,
         inner: Vec::new(),
     }
 }

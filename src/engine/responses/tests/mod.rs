@@ -52,6 +52,7 @@ impl Judge for Chain {
             digest: String::new(),
             paused: None,
             approval: None,
+            taken: None,
             inner: Vec::new(),
             results: Vec::new(),
             arguments: call.arguments.clone(),

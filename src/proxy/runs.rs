@@ -1,0 +1,209 @@
+//! Which run a request belongs to, and what that says of it.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderName};
+
+use super::{Proxy, live::Live, rejection::Rejection};
+use crate::{
+    books::{OpenRun, Purse},
+    engine::{
+        call::Api,
+        chain::{Conversation, Facts},
+        policy::{Key, Policy},
+        run::{MissingRun, Run, RunGuard},
+    },
+};
+
+const RUN_ID: HeaderName = HeaderName::from_static("x-run-id");
+/// Characters of a run's name.
+const LONGEST_NAME: usize = 128;
+
+/// A request's place in its run.
+pub struct InRun {
+    /// `None`: it belongs to no run, and rules of order go by its own conversation alone.
+    pub open: Option<Arc<OpenRun>>,
+    /// The version that the run began with, if that is another than the key's now.
+    pub pinned: Option<Arc<Policy>>,
+    conversation: Conversation,
+}
+
+/// Finds the run, if rules or the client want one.
+///
+/// # Errors
+/// No name where one must be, a run that has ended, or a store that does not answer.
+pub async fn find(
+    proxy: &Proxy,
+    live: &Live,
+    (key, policy): (&Key, &Policy),
+    api: Api,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<Option<InRun>, Rejection> {
+    let contracts = &live.config.contracts;
+    let named = name(headers)?;
+    let needed = policy.needs_run(contracts);
+    if named.is_none() && !needed && !contracts.any_untrusted() {
+        return Ok(None);
+    }
+    let conversation = Conversation::read(api, body, contracts);
+    let id = match (named, policy.run.missing_run_id) {
+        (Some(id), _) => Some(id),
+        (None, _) if !needed => None,
+        (None, MissingRun::Conversation) => Some(conversation_name(&conversation.input)),
+        (None, MissingRun::PerKey) => Some("key".into()),
+        (None, MissingRun::Unlimited) => None,
+        (None, MissingRun::Refuse) => return Err(nameless()),
+    };
+    let Some(id) = id else {
+        return Ok(Some(InRun {
+            open: None,
+            pinned: None,
+            conversation,
+        }));
+    };
+    let open = proxy.books.run((&key.name, &id), &policy.label).await?;
+    let began_with = open.state_now(|run| run.policy.clone());
+    let pinned = match *began_with == *policy.label {
+        true => None,
+        false => Some(version(live, &began_with)?),
+    };
+    Ok(Some(InRun {
+        open: Some(open),
+        pinned,
+        conversation,
+    }))
+}
+
+impl InRun {
+    /// The name of the run, for records.
+    pub fn id(&self) -> Option<Arc<str>> {
+        self.open.as_ref().map(|open| Arc::clone(&open.id))
+    }
+
+    /// The number that its next admitted request has.
+    pub fn step(&self) -> Option<u64> {
+        let open = self.open.as_ref()?;
+        Some(open.state_now(|run| run.steps + 1))
+    }
+
+    /// Counts an admitted request; gives its number.
+    pub fn count(&self, proxy: &Proxy) -> Option<u64> {
+        let open = self.open.as_ref()?;
+        proxy.books.note_run(open);
+        Some(open.state_now(Run::step))
+    }
+
+    /// All limits of the request: those of its run, and those of its key.
+    pub fn purse(&self, proxy: &Proxy, policy: &Policy, purse: &Purse) -> Option<Purse> {
+        let open = self.open.as_ref()?;
+        let limits = policy
+            .run
+            .limits(&open.key, &open.id, &policy.budget.calendar);
+        let name: Arc<str> = format!("run/{}/{}", open.key, open.id).into();
+        let own = proxy.books.purse(&name, &limits, policy.run.parallel());
+        Some(purse.with_run(&own))
+    }
+
+    /// The run ended for this reason.
+    pub fn ended(&self, proxy: &Proxy, code: &str) {
+        if let Some(open) = &self.open {
+            open.state_now(|run| run.ended = Some(code.to_owned()));
+            proxy.books.note_run(open);
+        }
+    }
+
+    /// Whether the run may go on.
+    ///
+    /// # Errors
+    /// It is past its deadline, or was stopped.
+    pub fn enter(&self, proxy: &Proxy, policy: &Policy, now_ms: i64) -> Result<(), Rejection> {
+        let Some(open) = &self.open else {
+            return Ok(());
+        };
+        let entered = open.state_now(|run| {
+            run.tainted |= self.conversation.tainted;
+            run.enter(&policy.run, &self.conversation.input, now_ms)
+        });
+        proxy.books.note_run(open);
+        entered.map_err(|stop| Rejection::RunStopped(Box::new(stop)))
+    }
+
+    /// What the judge of the answer may know.
+    pub fn facts(&self, policy: &Policy) -> Facts {
+        let state = match &self.open {
+            Some(open) => Arc::clone(&open.state),
+            None => Arc::default(),
+        };
+        let guard = RunGuard {
+            rules: policy.run.clone(),
+            loops: policy.loops.clone(),
+            past: self.conversation.past.clone(),
+            state,
+        };
+        let tainted = self.conversation.tainted || guard.lock().tainted;
+        Facts {
+            tainted,
+            run: Some(Arc::new(guard)),
+        }
+    }
+}
+
+impl OpenRun {
+    pub fn state_now<T>(&self, look: impl FnOnce(&mut Run) -> T) -> T {
+        let mut run = self
+            .state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        look(&mut run)
+    }
+}
+
+fn version(live: &Live, label: &str) -> Result<Arc<Policy>, Rejection> {
+    let found = live
+        .config
+        .policies
+        .iter()
+        .find(|policy| *policy.label == *label);
+    found.cloned().ok_or_else(|| Rejection::PolicyUnavailable {
+        reason: format!("this run began with {label}, which is not configured any more"),
+    })
+}
+
+fn name(headers: &HeaderMap) -> Result<Option<Arc<str>>, Rejection> {
+    let Some(value) = headers.get(&RUN_ID) else {
+        return Ok(None);
+    };
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"._:-".contains(byte);
+    let name = value.to_str().ok().filter(|name| {
+        !name.is_empty() && name.len() <= LONGEST_NAME && name.as_bytes().iter().all(plain)
+    });
+    // A conversation's own name could be taken for another run's.
+    match name.filter(|name| !name.starts_with(CONVERSATION)) {
+        Some(name) => Ok(Some(name.into())),
+        None => Err(Rejection::InvalidRequest {
+            message: format!(
+                "X-Run-Id must be a name of up to {LONGEST_NAME} letters, digits and . _ : - \
+                 that does not begin with \"{CONVERSATION}\"."
+            ),
+            param: None,
+        }),
+    }
+}
+
+fn conversation_name(input: &str) -> Arc<str> {
+    let short = input.get(..CONVERSATION_DIGITS).unwrap_or("empty");
+    format!("{CONVERSATION}{short}").into()
+}
+
+const CONVERSATION: &str = "conversation:";
+/// Of 64; no two conversations of a key share so many by chance.
+const CONVERSATION_DIGITS: usize = 32;
+
+fn nameless() -> Rejection {
+    Rejection::InvalidRequest {
+        message: "This key's policy wants every request to name its run in the header X-Run-Id."
+            .to_owned(),
+        param: None,
+    }
+}

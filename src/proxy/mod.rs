@@ -190,7 +190,8 @@ impl Worker {
                 let call = admit::read(api, &body)?;
                 trail.subject.requested_model = Some(call.model.as_str().into());
                 let about = (&**key, policy);
-                let run = runs::find(proxy, live, about, api, &head.headers, &body).await?;
+                let asks = (&call, &*body);
+                let run = runs::find(proxy, live, about, &head.headers, asks).await?;
                 let pinned = run.as_ref().and_then(|run| run.pinned.clone());
                 let policy = pinned.as_deref().unwrap_or(policy);
                 trail.in_run(run.as_ref(), policy);

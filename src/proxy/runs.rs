@@ -8,9 +8,9 @@ use super::{Proxy, live::Live, rejection::Rejection};
 use crate::{
     books::{OpenRun, Purse},
     engine::{
-        call::Api,
+        call::ChatRequest,
         chain::{Conversation, Facts},
-        policy::{Key, Policy},
+        policy::{Contract, Key, Policy},
         run::{MissingRun, Run, RunGuard},
     },
 };
@@ -36,17 +36,21 @@ pub async fn find(
     proxy: &Proxy,
     live: &Live,
     (key, policy): (&Key, &Policy),
-    api: Api,
     headers: &HeaderMap,
-    body: &[u8],
+    (call, body): (&ChatRequest, &[u8]),
 ) -> Result<Option<InRun>, Rejection> {
     let contracts = &live.config.contracts;
     let named = name(headers)?;
-    let needed = policy.needs_run(contracts);
-    if named.is_none() && !needed && !contracts.any_untrusted() {
+    // Only what is offered can be called.
+    let offers = |rule: fn(&Contract) -> bool| {
+        let mut offered = call.offers.tools.iter();
+        offered.any(|tool| contracts.find(&tool.name).is_some_and(rule))
+    };
+    let needed = policy.bounds_runs() || offers(Contract::needs_run);
+    if named.is_none() && !needed && !offers(Contract::minds_taint) {
         return Ok(None);
     }
-    let conversation = Conversation::read(api, body, contracts);
+    let conversation = Conversation::read(call.api, body, contracts);
     let id = match (named, policy.run.missing_run_id) {
         (Some(id), _) => Some(id),
         (None, _) if !needed => None,

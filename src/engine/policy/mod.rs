@@ -36,9 +36,9 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Whether what a run did before can decide on its requests and calls.
-    pub fn needs_run(&self, contracts: &Contracts) -> bool {
-        self.run != RunRules::default() || !self.loops.is_empty() || contracts.any_order()
+    /// Whether it bounds what a run may do.
+    pub fn bounds_runs(&self) -> bool {
+        self.run != RunRules::default() || !self.loops.is_empty()
     }
 }
 

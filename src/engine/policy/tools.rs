@@ -74,6 +74,18 @@ pub struct Contract {
     pub idempotent: Option<bool>,
 }
 
+impl Contract {
+    /// Whether what a run did before can decide on a call of the tool.
+    pub fn needs_run(&self) -> bool {
+        !self.order.is_empty() || self.idempotent.is_some()
+    }
+
+    /// Whether data from outside can decide on it.
+    pub fn minds_taint(&self) -> bool {
+        self.approval == Approval::WhenTainted || self.order.never_after_untrusted
+    }
+}
+
 /// Whether a person decides on each call of the tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Approval {
@@ -145,13 +157,6 @@ impl Contracts {
     /// Whether the results of some tool are data from outside.
     pub fn any_untrusted(&self) -> bool {
         self.by_name.values().any(|c| c.output == Output::Untrusted)
-    }
-
-    /// Whether what a run did before can decide on a call.
-    pub fn any_order(&self) -> bool {
-        let orders =
-            |contract: &Contract| !contract.order.is_empty() || contract.idempotent.is_some();
-        self.by_name.values().any(orders)
     }
 
     fn any_approval(&self) -> bool {

@@ -143,7 +143,9 @@ async fn tool_calls_of_a_run_are_counted_and_blocked_ones_are_not() {
 async fn parallel_requests_of_a_run_are_bounded() {
     let upstream = Upstream::start().await;
     let gate = Gate::new();
-    upstream.replies(Reply::json(200, &reply::completion("ok", reply::usage(1, 1))).wait_before_head(&gate));
+    upstream.replies(
+        Reply::json(200, &reply::completion("ok", reply::usage(1, 1))).wait_before_head(&gate),
+    );
     let setup = Setup::to(&upstream).k1("[run]\nmax_parallel_units = 2");
     let proxy = TestProxy::start(setup).await;
     let messages = user();

@@ -87,7 +87,7 @@ mod tests {
                 "insertAdjacentHTML",
                 "document.write",
                 "eval(",
-                " onclick",
+                " onclick=",
                 " style=",
                 "<style",
                 "javascript:",
@@ -100,5 +100,23 @@ mod tests {
                 && !file.text.contains("<script type=\"module\" src=");
             assert!(!inline, "{}", file.path);
         }
+    }
+
+    #[test]
+    fn every_script_that_is_asked_for_is_there() {
+        let named = regex::Regex::new(r#"(?:from|import) "\./([a-z]+\.js)""#).unwrap();
+        let mut count = 0;
+        for file in FILES {
+            for found in named.captures_iter(file.text) {
+                count += 1;
+                let path = format!("/console/{}", &found[1]);
+                assert!(
+                    FILES.iter().any(|file| file.path == path),
+                    "{path} of {}",
+                    file.path
+                );
+            }
+        }
+        assert!(count > 5);
     }
 }

@@ -213,7 +213,8 @@ fn money() -> Vec<Route> {
             Answer::Json("Spend"),
             "What each limit holds, and what is used and reserved of it",
             get(spend::now),
-        ),
+        )
+        .asking(KEYS),
         Route::get(
             "/admin/v1/spend/history",
             VIEWER,
@@ -288,6 +289,20 @@ const NEAR: &[Parameter] = &[parameter(
     SEQ,
     "Number of one of its records, where that is known: finds it at once",
 )];
+
+const KEYS: &[Parameter] = &[
+    parameter(
+        "find",
+        Kind::Text,
+        "Only keys and tenants with this in their names",
+    ),
+    parameter(
+        "after",
+        Kind::Text,
+        "Only keys after this name: `next` of the page before",
+    ),
+    parameter("limit", Kind::Number(1, 200), "Keys on a page"),
+];
 
 const HISTORY: &[Parameter] = &[
     FROM,

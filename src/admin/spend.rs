@@ -1,6 +1,9 @@
 //! Money: what each limit holds now, what was used over time, and what limits refused.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use axum::{Json, extract::State};
 use serde_json::{Value, json};
@@ -19,6 +22,8 @@ use crate::{
     },
 };
 
+/// Keys on a page, unless the client says otherwise.
+const PAGE: i64 = 50;
 /// Hours in a day.
 const DAY: i64 = 24;
 /// Longer spans are told by the day. Hours.
@@ -32,13 +37,27 @@ const MOST_SERIES: usize = 7;
 const MOST_REFUSALS: usize = 500;
 
 /// `GET /admin/v1/spend`.
-pub(super) async fn now(State(console): State<Shared>) -> Result<Json<Value>, Fault> {
+pub(super) async fn now(State(console): State<Shared>, query: Query) -> Result<Json<Value>, Fault> {
     let config = console.status.config();
     let now_ms = console.status.clock().now_ms();
+    let wanted = query.text("find").unwrap_or_default();
+    let (after, most) = (query.text("after"), query.number("limit").unwrap_or(PAGE));
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let mut found = by_name(&config);
+    found.retain(|key| key.name.contains(&*wanted) || key.tenant.contains(&*wanted));
+    found.retain(|key| after.as_deref().is_none_or(|after| *key.name > *after));
+    let next = found
+        .get(most)
+        .and(found.get(most - 1))
+        .map(|key| &*key.name);
     let mut reading = console.reader().await?;
     let reader = reading.store();
-    let keys = of_keys(reader, &config, now_ms).await?;
+    let mut keys = Vec::new();
+    for key in found.iter().take(most) {
+        keys.push(of_key(reader, key, now_ms).await?);
+    }
     let mut budgets: Vec<_> = config.tenant_budgets.iter().collect();
+    budgets.retain(|(tenant, _)| tenant.contains(&*wanted));
     budgets.sort_by_key(|(tenant, _)| *tenant);
     let mut tenants = Vec::with_capacity(budgets.len());
     for (tenant, budget) in budgets {
@@ -50,7 +69,7 @@ pub(super) async fn now(State(console): State<Shared>) -> Result<Json<Value>, Fa
         None => Vec::new(),
     };
     Ok(Json(
-        json!({ "at": now_ms, "keys": keys, "tenants": tenants, "global": all }),
+        json!({ "at": now_ms, "keys": keys, "next": next, "tenants": tenants, "global": all }),
     ))
 }
 
@@ -63,13 +82,17 @@ pub async fn of_keys(
     config: &Config,
     now_ms: i64,
 ) -> Result<Vec<Value>, StoreError> {
-    let mut keys: Vec<_> = config.keys.values().collect();
-    keys.sort_by(|a, b| a.name.cmp(&b.name));
-    let mut all = Vec::with_capacity(keys.len());
-    for key in keys {
+    let mut all = Vec::with_capacity(config.keys.len());
+    for key in by_name(config) {
         all.push(of_key(reader, key, now_ms).await?);
     }
     Ok(all)
+}
+
+fn by_name(config: &Config) -> Vec<&Arc<Key>> {
+    let mut keys: Vec<_> = config.keys.values().collect();
+    keys.sort_by(|a, b| a.name.cmp(&b.name));
+    keys
 }
 
 async fn of_key(reader: &mut dyn Reader, key: &Key, now_ms: i64) -> Result<Value, StoreError> {
@@ -137,6 +160,11 @@ pub(super) async fn history(
     } else {
         DAY
     };
+    // A day that is told is told whole.
+    let hours = Hours {
+        from: hours.from.div_euclid(width) * width,
+        ..hours
+    };
     let (by, name) = match query.text("by").as_deref() {
         Some("key") => (By::Key, "key"),
         _ => (By::Model, "model"),
@@ -147,7 +175,7 @@ pub(super) async fn history(
     Ok(Json(json!({
         "by": name,
         "bucket": if width == 1 { "hour" } else { "day" },
-        "from": at(hours.from.div_euclid(width) * width),
+        "from": at(hours.from),
         "to": at(hours.before),
         "series": series(used),
     })))

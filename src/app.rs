@@ -25,7 +25,11 @@ use crate::{
     engine::{policy::Seals, pricing::PriceBook, record::Event},
     proxy::{Live, Proxy, Worker},
     server,
-    store::{Store as _, sqlite::Sqlite},
+    store::{
+        Answer, Store as _,
+        reader::Reader,
+        sqlite::{self, Sqlite},
+    },
 };
 
 /// The file is looked at this often.
@@ -321,6 +325,35 @@ fn print(sources: &[PathBuf]) -> Vec<u8> {
 }
 
 impl admin::Status for Reloads {
+    fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.proxy.live.load().config)
+    }
+
+    fn configuration(&self) -> admin::Configuration {
+        let seen = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let rejected = seen.rejected.clone().map(|why| (seen.rejected_at_ms, why));
+        admin::Configuration {
+            in_force_since_ms: seen.in_force_since_ms,
+            rejected,
+        }
+    }
+
+    fn reload(&self) {
+        self.look(true);
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.proxy.clock
+    }
+
+    fn reader(&self) -> Answer<'_, Box<dyn Reader>> {
+        let StoreUrl::Sqlite(path) = self.config().store.url.clone();
+        Box::pin(async move {
+            let reader: Box<dyn Reader> = Box::new(sqlite::Reader::open(&path).await?);
+            Ok(reader)
+        })
+    }
+
     fn unready(&self) -> Vec<String> {
         self.proxy
             .books

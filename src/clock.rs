@@ -57,6 +57,13 @@ impl Clock {
         hex::encode(random::<16>())
     }
 
+    /// An id that tells when it was made: 48 bits of milliseconds since 1970, then 80 random
+    /// ones, as 32 hexadecimal digits. What it names is found in the ledger by its time.
+    pub fn fresh_timed_id(&self) -> String {
+        let [_, _, time @ ..] = self.now_ms().to_be_bytes();
+        hex::encode(time) + &hex::encode(random::<10>())
+    }
+
     /// 256 random bits for a new client key.
     pub fn fresh_secret(&self) -> String {
         hex::encode(random::<32>())

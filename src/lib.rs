@@ -8,6 +8,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod engine;
+pub mod failures;
 pub mod provider;
 pub mod proxy;
 pub mod server;

@@ -1,11 +1,36 @@
-//! The control plane: for operators, on its own address. In this version: liveness and
-//! readiness.
+//! The control plane: for operators, on its own address. `routes` is its one table; a file each
+//! for what operators look at; `ui` is the console's page, embedded.
 
-use std::{future::Future, sync::Arc};
+mod activity;
+mod auth;
+mod fault;
+mod files;
+mod health;
+mod ledger;
+mod openapi;
+mod policies;
+mod query;
+mod routes;
+mod sessions;
+mod spend;
+mod stream;
 
-use axum::{Json, Router, extract::State, http::StatusCode, routing::get};
-use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
+
+use serde_json::Value;
+use tokio::{
+    net::TcpListener,
+    sync::{Semaphore, SemaphorePermit},
+};
+
+use self::sessions::Sessions;
+pub use self::spend::of_keys;
+use crate::{
+    clock::Clock,
+    config::Config,
+    failures::Failures,
+    store::{Answer, StoreError, reader::Reader},
+};
 
 /// What the control plane can see of the running process. `app` fills it in.
 pub trait Status: Send + Sync + 'static {
@@ -13,6 +38,74 @@ pub trait Status: Send + Sync + 'static {
     fn unready(&self) -> Vec<String>;
     /// What is in force and what was rejected, for people.
     fn describe(&self) -> Value;
+    fn config(&self) -> Arc<Config>;
+    fn configuration(&self) -> Configuration;
+    /// Reads the files again, as SIGHUP asks for.
+    fn reload(&self);
+    fn clock(&self) -> &Clock;
+    /// A reading connection beside the writing one.
+    fn reader(&self) -> Answer<'_, Box<dyn Reader>>;
+}
+
+/// What came of the last reading of the files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Configuration {
+    pub in_force_since_ms: i64,
+    /// When newer files were refused, and why.
+    pub rejected: Option<(i64, String)>,
+}
+
+/// So many answers are read out of the store at once.
+const MOST_READERS: usize = 4;
+/// So many readings of the whole ledger at once.
+const MOST_STREAMS: usize = 2;
+/// A stream that nobody reads does not keep the process from ending.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// What all requests to the control plane share.
+pub(crate) struct Console {
+    status: Arc<dyn Status>,
+    sessions: Sessions,
+    failures: Failures,
+    /// Readers of the store at work; more wait.
+    readers: Semaphore,
+    streams: Arc<Semaphore>,
+}
+
+pub(crate) type Shared = Arc<Console>;
+
+impl Console {
+    fn new(status: Arc<dyn Status>) -> Self {
+        Self {
+            status,
+            sessions: Sessions::default(),
+            failures: Failures::default(),
+            readers: Semaphore::new(MOST_READERS),
+            streams: Arc::new(Semaphore::new(MOST_STREAMS)),
+        }
+    }
+
+    /// A reading connection for one answer. A fresh one each time: it costs a millisecond, and no
+    /// long search stands in the way of the others.
+    async fn reader(&self) -> Result<Reading<'_>, StoreError> {
+        let closed = |_| StoreError::Down("the control plane ends".to_owned());
+        let permit = self.readers.acquire().await.map_err(closed)?;
+        Ok(Reading {
+            reader: self.status.reader().await?,
+            _permit: permit,
+        })
+    }
+}
+
+struct Reading<'c> {
+    reader: Box<dyn Reader>,
+    _permit: SemaphorePermit<'c>,
+}
+
+impl Reading<'_> {
+    fn store(&mut self) -> &mut dyn Reader {
+        &mut *self.reader
+    }
 }
 
 /// Serves until `stop` resolves.
@@ -21,37 +114,39 @@ pub async fn serve(
     status: Arc<dyn Status>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) {
-    let routes = Router::new()
-        .route(
-            "/healthz",
-            get(|| async { Json(json!({ "status": "ok" })) }),
-        )
-        .route("/readyz", get(readyz))
-        .with_state(status);
-    if let Err(error) = axum::serve(listener, routes)
-        .with_graceful_shutdown(stop)
-        .await
-    {
-        tracing::error!(%error, "the control plane stopped");
+    let console = Arc::new(Console::new(status));
+    let service =
+        routes::router(Arc::clone(&console)).into_make_service_with_connect_info::<SocketAddr>();
+    let (stopping, stopped) = tokio::sync::oneshot::channel();
+    let stop = async {
+        stop.await;
+        let _ = stopping.send(());
+    };
+    let serving = axum::serve(listener, service).with_graceful_shutdown(stop);
+    let patience = async {
+        // Without an answer the serving has ended by itself.
+        if stopped.await.is_ok() {
+            tokio::time::sleep(DRAIN).await;
+        } else {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        ended = serving => if let Err(error) = ended {
+            tracing::error!(%error, "the control plane stopped");
+        },
+        () = patience => tracing::warn!("requests to the control plane were cut"),
+        () = console.forget() => {}
     }
 }
 
-async fn readyz(State(status): State<Arc<dyn Status>>) -> (StatusCode, Json<Value>) {
-    let unready = status.unready();
-    let mut body = status.describe();
-    let code = if unready.is_empty() {
-        StatusCode::OK
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
-    };
-    if let Some(object) = body.as_object_mut() {
-        let word = if unready.is_empty() {
-            "ready"
-        } else {
-            "not ready"
-        };
-        object.insert("status".into(), word.into());
-        object.insert("reasons".into(), unready.into());
+impl Console {
+    /// Keeps what is remembered of wrong tokens bounded.
+    async fn forget(&self) {
+        let mut tick = tokio::time::interval(Duration::from_secs(60));
+        loop {
+            tick.tick().await;
+            self.failures.forget_quiet();
+        }
     }
-    (code, Json(body))
 }

@@ -8,8 +8,7 @@ use serde_json::Value;
 use super::{block_on, print};
 use crate::{
     config::{Config, StoreUrl},
-    engine::record::{CHAIN_START, link},
-    store::{LedgerLine, sqlite::Reader},
+    store::{Chain, LedgerLine, sqlite::Reader},
 };
 
 const LOOK_EVERY: Duration = Duration::from_millis(300);
@@ -31,7 +30,7 @@ pub fn tail(file: &Path, lines: u32, follow: bool, as_json: bool) -> anyhow::Res
             let found = reader.lines_after(from, PAGE).await?;
             for line in &found {
                 print(&if as_json {
-                    json_line(line)
+                    line.to_json().to_string()
                 } else {
                     text_line(line)
                 });
@@ -50,39 +49,27 @@ pub fn tail(file: &Path, lines: u32, follow: bool, as_json: bool) -> anyhow::Res
 pub fn verify(file: &Path) -> anyhow::Result<ExitCode> {
     block_on(async {
         let mut reader = reader(file).await?;
-        let (mut seq, mut digest) = (0, CHAIN_START);
+        let mut chain = Chain::default();
         loop {
-            let found = reader.lines_after(seq, PAGE).await?;
+            let found = reader.lines_after(chain.seq, PAGE).await?;
             if found.is_empty() {
                 print(&format!(
-                    "{seq} records, the chain holds; head {}",
-                    hex::encode(digest)
+                    "{} records, the chain holds; head {}",
+                    chain.seq,
+                    hex::encode(chain.digest)
                 ));
                 return Ok(ExitCode::SUCCESS);
             }
             for line in &found {
-                let wanted = link(&digest, line.seq, &line.body);
-                if line.seq != seq + 1 || line.digest != wanted {
+                if let Err(seq) = chain.follow(line) {
                     print(&format!(
-                        "record {} does not follow from the one before it",
-                        line.seq
+                        "record {seq} does not follow from the one before it"
                     ));
                     return Ok(ExitCode::FAILURE);
                 }
-                (seq, digest) = (line.seq, wanted);
             }
         }
     })
-}
-
-fn json_line(line: &LedgerLine) -> String {
-    let mut value: Value = serde_json::from_str(&line.body).unwrap_or_default();
-    if let Some(object) = value.as_object_mut() {
-        object.insert("seq".into(), line.seq.into());
-        object.insert("prev".into(), hex::encode(line.prev).into());
-        object.insert("digest".into(), hex::encode(line.digest).into());
-    }
-    value.to_string()
 }
 
 /// `seq time kind`, then what matters as `name=value`.

@@ -94,7 +94,7 @@ enum Command {
 enum KeysCommand {
     /// Print a fresh key and the lines for the configuration
     #[command(
-        after_help = "Example:\n  tallygate keys new --name research --tenant acme --policy demo"
+        after_help = "Example:\n  tallygate keys new --name research --tenant acme --policy demo\n  tallygate keys new --operator --name dana --role approver"
     )]
     New {
         #[arg(long)]
@@ -103,6 +103,12 @@ enum KeysCommand {
         tenant: String,
         #[arg(long, default_value = "demo")]
         policy: String,
+        /// A token for the console instead of a client key
+        #[arg(long, conflicts_with_all = ["tenant", "policy"])]
+        operator: bool,
+        /// viewer (looks), approver (also decides about calls) or operator (also reloads, exports)
+        #[arg(long, requires = "operator", default_value = "viewer", value_parser = ["viewer", "approver", "operator"])]
+        role: String,
     },
 }
 
@@ -198,8 +204,15 @@ pub fn run() -> ExitCode {
         Command::Check { json } => check::check(file, json),
         Command::Keys(KeysCommand::New {
             name,
+            operator: true,
+            role,
+            ..
+        }) => keys::new_operator(&name, &role),
+        Command::Keys(KeysCommand::New {
+            name,
             tenant,
             policy,
+            ..
         }) => keys::new(&name, &tenant, &policy),
         Command::Models { json } => models::models(file, json),
         Command::Migrate => migrate::migrate(file),

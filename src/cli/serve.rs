@@ -47,7 +47,12 @@ fn greet(app: &App) {
         config.file.display()
     ));
     print(&format!("  clients    http://{}/v1", app.listen));
-    print(&format!("  operators  http://{}/readyz", app.admin));
+    let operators = if config.operators.is_empty() {
+        " (nobody may sign in yet: `tallygate keys new --operator --name NAME --role operator`)"
+    } else {
+        ""
+    };
+    print(&format!("  console    http://{}/{operators}", app.admin));
     providers(config).iter().for_each(|line| print(line));
     config
         .warnings

@@ -9,10 +9,11 @@ use super::{
     Config, ConfigError, keys,
     loading::{Document, Loading},
     models::models,
+    operators,
     policies::Policies,
     providers::providers,
     reader::Table,
-    server, tools, unenforced,
+    server, tools,
     values::text,
 };
 
@@ -29,7 +30,6 @@ pub(super) fn load(
 
 /// `None` is a mistake that has been told.
 fn main(root: &mut Table<'_>) -> Option<Config> {
-    root.refuse_idle(unenforced::IN_MAIN_FILE);
     let document = root.place().document();
     let server = root.section("server", server::server);
     let store = root.section("store", server::store);
@@ -47,6 +47,7 @@ fn main(root: &mut Table<'_>) -> Option<Config> {
     );
     let listen = server.as_ref().map(|server| server.listen);
     let keys = keys::keys(root, &policies, listen);
+    let operators = operators::operators(root, &keys);
     let tenant_budgets = keys::tenant_budgets(root, &keys);
     let global_budget = keys::global_budget(root);
     let price_table = price_table(root);
@@ -59,6 +60,7 @@ fn main(root: &mut Table<'_>) -> Option<Config> {
         providers: providers.all,
         aliases,
         keys: keys.all,
+        operators,
         policies: policies.all,
         policy_files: policies.files,
         contracts: Arc::new(contracts),

@@ -11,6 +11,7 @@ mod file;
 mod keys;
 mod loading;
 mod models;
+mod operators;
 mod policies;
 mod providers;
 mod reader;
@@ -55,6 +56,8 @@ pub struct Config {
     pub providers: Vec<Arc<Provider>>,
     pub aliases: HashMap<Box<str>, Alias>,
     pub keys: HashMap<[u8; 32], Arc<Key>>,
+    /// By the SHA-256 of their tokens.
+    pub operators: HashMap<[u8; 32], Arc<Operator>>,
     /// All versions found in `policies_dir`.
     pub policies: Vec<Arc<Policy>>,
     /// `[tools.…]`: what is known of tools, for all policies.
@@ -78,6 +81,8 @@ pub struct PolicyFile {
     pub file: PathBuf,
     /// What it says but for its status, as SHA-256 in hexadecimal.
     pub sha256: String,
+    /// As written, for people.
+    pub text: Box<str>,
 }
 
 impl PolicyFile {
@@ -140,6 +145,40 @@ pub struct Approvals {
     pub wait: Duration,
     /// An approval that nobody decided by then is denied.
     pub expires: Duration,
+}
+
+/// Somebody who may use the control plane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operator {
+    pub name: Arc<str>,
+    pub role: Role,
+}
+
+/// What an operator may do. Each may do what the ones before may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Looks at everything but what calls hold.
+    Viewer,
+    /// Sees the arguments of calls that wait, and decides.
+    Approver,
+    /// Changes how the process runs.
+    Operator,
+}
+
+impl Role {
+    pub const NAMES: &[(&'static str, Self)] = &[
+        ("viewer", Self::Viewer),
+        ("approver", Self::Approver),
+        ("operator", Self::Operator),
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::Approver => "approver",
+            Self::Operator => "operator",
+        }
+    }
 }
 
 #[derive(Debug)]

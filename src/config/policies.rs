@@ -52,16 +52,17 @@ impl Policies {
                 let policy = document
                     .read(|table| policy(table, &policies, providers, contracts))
                     .flatten()?;
-                Some((Arc::new(policy), digest::of_policy(document.text(), &[])?))
+                Some(PolicyFile {
+                    policy: Arc::new(policy),
+                    file: file.clone(),
+                    sha256: digest::of_policy(document.text(), &[])?,
+                    text: document.text().into(),
+                })
             });
             match read {
-                Some((policy, sha256)) => {
-                    policies.files.push(PolicyFile {
-                        policy: Arc::clone(&policy),
-                        file,
-                        sha256,
-                    });
-                    policies.all.push(policy);
+                Some(read) => {
+                    policies.all.push(Arc::clone(&read.policy));
+                    policies.files.push(read);
                 }
                 None => policies.complete = false,
             }

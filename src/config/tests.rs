@@ -2,6 +2,7 @@
 
 mod keys;
 mod members;
+mod operators;
 mod policies;
 mod shipped;
 mod tools;

@@ -214,19 +214,30 @@ pub(super) fn time_of_day(value: &DeValue<'_>) -> Read<Time> {
         .ok_or_else(|| format!("{text:?} is no time of day such as \"06:00\""))
 }
 
-/// SHA-256 as 64 hexadecimal digits. What stands there instead may be the key itself.
+/// SHA-256 of a client key.
 pub(super) fn digest(value: &DeValue<'_>) -> Read<[u8; 32]> {
-    const COMPLAINT: &str =
-        "must be the SHA-256 of the key, 64 hexadecimal digits; `tallygate keys new` prints it";
-    let text = text(value)?;
+    hexadecimal(value).map_err(|wrong| match wrong {
+        Some(kind) => kind,
+        None => {
+            "must be the SHA-256 of the key, 64 hexadecimal digits; `tallygate keys new` prints it"
+                .to_owned()
+        }
+    })
+}
+
+/// SHA-256 of an operator's token.
+pub(super) fn operator_digest(value: &DeValue<'_>) -> Read<[u8; 32]> {
+    hexadecimal(value).map_err(|wrong| match wrong {
+        Some(kind) => kind,
+        None => "must be the SHA-256 of the token, 64 hexadecimal digits; `tallygate keys new --operator` prints it".to_owned(),
+    })
+}
+
+/// 64 hexadecimal digits. What stands there instead may be the secret itself, and is not repeated.
+fn hexadecimal(value: &DeValue<'_>) -> Result<[u8; 32], Option<String>> {
+    let text = text(value).map_err(Some)?;
     let mut digest = [0; 32];
-    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Err(COMPLAINT.to_owned());
-    }
-    for (byte, pair) in digest.iter_mut().zip(text.as_bytes().chunks(2)) {
-        let pair = str::from_utf8(pair).map_err(|_| COMPLAINT)?;
-        *byte = u8::from_str_radix(pair, 16).map_err(|_| COMPLAINT)?;
-    }
+    hex::decode_to_slice(text, &mut digest).map_err(|_| None)?;
     Ok(digest)
 }
 

@@ -25,7 +25,7 @@ use crate::{
 };
 
 pub struct Live {
-    pub config: Config,
+    pub config: Arc<Config>,
     prices: Arc<PriceBook>,
     own_prices: HashMap<Box<str>, Arc<RatesAt>>,
     /// By key name: the accounts that a request of this key must satisfy.
@@ -66,7 +66,7 @@ impl Live {
             })
             .collect();
         Self {
-            config,
+            config: Arc::new(config),
             prices,
             own_prices,
             purses: HashMap::new(),

@@ -29,7 +29,6 @@ use hyper::{Request, body::Incoming};
 
 use self::{
     admit::{Admission, Asked},
-    auth::Failures,
     listings::Listings,
     rejection::{Rejection, Source, Told},
     relay::Body,
@@ -51,6 +50,7 @@ use crate::{
         policy::{Binding, Endpoint, Key, Policy},
         record::{Event, Outcome, Refused, Subject},
     },
+    failures::{self, Failures},
 };
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -270,12 +270,14 @@ impl Worker {
             Rejection::KeyGuessing { .. } => return self.proxy.failures.sum(trail.peer),
             _ => {
                 let unknown = matches!(rejection, Rejection::InvalidKey(_));
+                let mut subject = trail.subject.clone();
+                subject.requested_model = rejection.model().map(Into::into);
                 let refused = Refused {
-                    subject: trail.subject.clone(),
+                    subject,
                     code: told.code,
                     status: told.status.as_u16(),
                     rule: rejection.rule(),
-                    source: unknown.then(|| auth::source(trail.peer)),
+                    source: unknown.then(|| failures::source(trail.peer)),
                     duration_ms: self.proxy.clock.now_ms() - trail.started_ms,
                 };
                 let event = Event::RequestRefused(Box::new(refused));
@@ -308,7 +310,7 @@ impl Worker {
 
 impl Trail {
     fn new(clock: &Clock, peer: IpAddr) -> Self {
-        let fresh = clock.fresh_id();
+        let fresh = clock.fresh_timed_id();
         Self {
             id: format!("req_{fresh}").into(),
             peer,

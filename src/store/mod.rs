@@ -2,14 +2,17 @@
 //! knows which database answers.
 
 pub mod approvals;
+pub mod reader;
 pub mod sqlite;
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
+use serde_json::Value;
+
 use self::approvals::{ApprovalStore, Status};
 use crate::engine::{
     policy::Edition,
-    record::{Digest256, Record},
+    record::{CHAIN_START, Digest256, Record, link},
 };
 
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -122,6 +125,52 @@ pub struct LedgerLine {
     pub digest: Digest256,
     /// The record as JSON.
     pub body: String,
+}
+
+impl LedgerLine {
+    /// The record with its place in the chain, as it is exported.
+    pub fn to_json(&self) -> Value {
+        let mut value: Value = serde_json::from_str(&self.body).unwrap_or_default();
+        if let Some(object) = value.as_object_mut() {
+            object.insert("seq".into(), self.seq.into());
+            object.insert("prev".into(), hex::encode(self.prev).into());
+            object.insert("digest".into(), hex::encode(self.digest).into());
+        }
+        value
+    }
+}
+
+/// The chain as far as it was followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chain {
+    /// Records that follow from one another.
+    pub seq: i64,
+    pub digest: Digest256,
+}
+
+impl Default for Chain {
+    fn default() -> Self {
+        Self {
+            seq: 0,
+            digest: CHAIN_START,
+        }
+    }
+}
+
+impl Chain {
+    /// # Errors
+    /// The number of the record that does not follow from the one before it.
+    pub fn follow(&mut self, line: &LedgerLine) -> Result<(), i64> {
+        let wanted = link(&self.digest, line.seq, &line.body);
+        if line.seq != self.seq + 1 || line.digest != wanted {
+            return Err(line.seq);
+        }
+        *self = Self {
+            seq: line.seq,
+            digest: wanted,
+        };
+        Ok(())
+    }
 }
 
 pub trait Store: ApprovalStore {

@@ -31,8 +31,10 @@ use crate::engine::{
 };
 
 mod approvals;
+mod hours;
 mod lines;
 mod owners;
+mod reading;
 mod runs;
 mod seals;
 
@@ -42,6 +44,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/sqlite/003_approvals.sql"),
     include_str!("migrations/sqlite/004_seals.sql"),
     include_str!("migrations/sqlite/005_runs.sql"),
+    include_str!("migrations/sqlite/006_hours.sql"),
 ];
 const BUSY: Duration = Duration::from_secs(5);
 
@@ -120,6 +123,7 @@ impl Sqlite {
         approvals::note(&mut tx, &batch.noted).await?;
         runs::write(&mut tx, &batch.runs, batch.now_ms).await?;
         seals::write(&mut tx, &batch.seals, batch.now_ms).await?;
+        hours::write(&mut tx, &batch.records).await?;
         lines.insert(&mut tx).await?;
         tx.commit().await?;
         self.head = lines.head;

@@ -9,7 +9,7 @@ const ROW: &[&[&str]] = &[
     &["engine"],
     &["provider"],
     &["config", "store"],
-    &["books", "approval"],
+    &["books", "approval", "failures"],
     &["proxy", "admin"],
     &["server"],
     &["app"],

@@ -10,6 +10,7 @@
     clippy::indexing_slicing
 )]
 
+mod admin;
 mod approvals;
 mod arguments;
 mod budgets;

@@ -36,6 +36,14 @@ impl Client {
         }
     }
 
+    /// The same credential elsewhere.
+    pub fn at(&self, address: SocketAddr) -> Self {
+        Self {
+            address,
+            ..self.clone()
+        }
+    }
+
     /// Asks m-small, not streamed.
     pub async fn chat(&self, text: &str) -> Answer {
         self.chat_with(text, json!({})).await

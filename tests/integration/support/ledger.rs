@@ -65,3 +65,16 @@ pub async fn spent_and_reserved(database: &Path, account: &str) -> (usize, usize
         .map(|name| usize::try_from(row.get::<i64, _>(name)).unwrap())
         .into()
 }
+
+/// Changes the text of one record behind the product's back.
+pub async fn forge(setup: &Setup, seq: i64) {
+    let options = SqliteConnectOptions::new().filename(database(setup));
+    let mut connection = sqlx::SqliteConnection::connect_with(&options)
+        .await
+        .unwrap();
+    let query =
+        sqlx::query("UPDATE ledger SET body = replace(body, '200', '201') || ' ' WHERE seq = ?");
+    let done = query.bind(seq).execute(&mut connection).await.unwrap();
+    assert_eq!(done.rows_affected(), 1);
+    connection.close().await.unwrap();
+}

@@ -66,6 +66,15 @@ impl TestProxy {
         Client::new(self.app.admin, "").without_key()
     }
 
+    /// The control plane with a token.
+    pub fn operator(&self, token: &str) -> Client {
+        Client::new(self.app.admin, token)
+    }
+
+    pub fn admin_address(&self) -> std::net::SocketAddr {
+        self.app.admin
+    }
+
     /// The ledger's records of one kind, once there are `count` of them.
     pub async fn records(&self, kind: &str, count: usize) -> Vec<Value> {
         ledger::records(&self.database(), kind, count).await

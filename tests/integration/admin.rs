@@ -1,0 +1,563 @@
+//! The control plane as operators and their scripts meet it: who may ask for what, and whether
+//! what they are told is what happened.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::support::{
+    Answer, Client, Reply, Setup, TestProxy, Upstream, eventually, reply, setup::replace,
+};
+
+const VIEWER: &str = "tgo-viewer-m3n4b5v6c7x8";
+const APPROVER: &str = "tgo-approver-q1w2e3r4t5z6";
+const OPERATOR: &str = "tgo-operator-a9s8d7f6g5h4";
+
+fn operators() -> String {
+    let mut tables = String::new();
+    for (name, token) in [
+        ("viewer", VIEWER),
+        ("approver", APPROVER),
+        ("operator", OPERATOR),
+    ] {
+        let digest = hex::encode(Sha256::digest(token));
+        let _ = writeln!(
+            tables,
+            "[[operators]]\nname = \"the-{name}\"\nrole = \"{name}\"\nsha256 = \"{digest}\""
+        );
+    }
+    tables
+}
+
+async fn proxy(upstream: &Upstream) -> TestProxy {
+    TestProxy::start(Setup::to(upstream).tables(&operators())).await
+}
+
+fn with(proxy: &TestProxy, token: &str) -> Client {
+    proxy.operator(token)
+}
+
+/// The code of an error in the one shape that they all have.
+fn fault(answer: &Answer) -> String {
+    assert_eq!(answer.header("content-type"), Some("application/json"));
+    let body = answer.json();
+    let error = body["error"].as_object().unwrap();
+    assert_eq!(error.keys().collect::<Vec<_>>(), ["code", "message"]);
+    assert_eq!(body.as_object().unwrap().len(), 1);
+    assert!(!error["message"].as_str().unwrap().is_empty());
+    error["code"].as_str().unwrap().to_owned()
+}
+
+/// Method, path and role of every route, as the product describes itself.
+async fn routes(proxy: &TestProxy) -> Vec<(String, String, Option<String>)> {
+    let description = with(proxy, VIEWER).get("/admin/v1/openapi.json").await;
+    assert_eq!(description.status, 200);
+    let mut routes = Vec::new();
+    for (path, methods) in description.json()["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            let role = operation["x-role"].as_str().map(str::to_owned);
+            let path = path.replace("{id}", "req_0");
+            routes.push((method.to_uppercase(), path, role));
+        }
+    }
+    routes
+}
+
+#[tokio::test]
+async fn every_route_asks_for_its_role_and_its_method() {
+    let upstream = Upstream::start().await;
+    let proxy = proxy(&upstream).await;
+    let routes = routes(&proxy).await;
+    assert!(routes.len() > 10);
+    for (method, path, role) in &routes {
+        let nobody = proxy.admin().request(method, path).answer().await;
+        let wrong = with(&proxy, "tgo-guessed")
+            .request(method, path)
+            .answer()
+            .await;
+        let Some(role) = role else { continue };
+        assert_eq!(
+            (nobody.status, &*fault(&nobody)),
+            (401, "token_missing"),
+            "{path}"
+        );
+        assert_eq!(nobody.header("www-authenticate"), Some("Bearer"));
+        assert!(matches!(wrong.status, 401 | 429), "{path}");
+        for (held, token) in [
+            ("viewer", VIEWER),
+            ("approver", APPROVER),
+            ("operator", OPERATOR),
+        ] {
+            let rank = |name: &str| {
+                ["viewer", "approver", "operator"]
+                    .iter()
+                    .position(|r| *r == name)
+            };
+            let answer = with(&proxy, token).request(method, path).answer().await;
+            if rank(held) < rank(role) {
+                assert_eq!(
+                    (answer.status, &*fault(&answer)),
+                    (403, "role_insufficient"),
+                    "{path}"
+                );
+            } else {
+                assert!(
+                    !matches!(answer.status, 401 | 403 | 405),
+                    "{method} {path} as {held}: {}",
+                    answer.status
+                );
+            }
+        }
+    }
+    for (_, path, _) in &routes {
+        let answer = with(&proxy, OPERATOR).request("PATCH", path).answer().await;
+        assert_eq!(
+            (answer.status, &*fault(&answer)),
+            (405, "method_not_allowed"),
+            "{path}"
+        );
+        let allow = answer.header("allow").unwrap().to_owned();
+        for (method, _, _) in routes.iter().filter(|(_, other, _)| other == path) {
+            assert!(
+                allow.contains(method.as_str()),
+                "{path}: {allow} without {method}"
+            );
+        }
+    }
+    let answer = with(&proxy, OPERATOR).get("/admin/v1/nothing").await;
+    assert_eq!((answer.status, &*fault(&answer)), (404, "not_found"));
+    let client_key = proxy
+        .k1()
+        .at(proxy.admin_address())
+        .get("/admin/v1/spend")
+        .await;
+    assert!(
+        matches!(client_key.status, 401 | 429),
+        "a client key opens nothing"
+    );
+}
+
+#[tokio::test]
+async fn without_operators_nothing_is_told_but_how_to_add_one() {
+    let upstream = Upstream::start().await;
+    let proxy = TestProxy::to(&upstream).await;
+    for path in [
+        "/admin/v1/activity",
+        "/admin/v1/session",
+        "/admin/v1/openapi.json",
+    ] {
+        let answer = with(&proxy, "tgo-anything").get(path).await;
+        assert_eq!(
+            (answer.status, &*fault(&answer)),
+            (401, "no_operators"),
+            "{path}"
+        );
+        assert!(answer.text().contains("tallygate keys new --operator"));
+    }
+    let page = proxy.admin().get("/").await;
+    assert_eq!(page.status, 200);
+    assert_eq!(proxy.admin().get("/healthz").await.status, 200);
+}
+
+#[tokio::test]
+async fn the_page_may_load_nothing_from_elsewhere() {
+    let upstream = Upstream::start().await;
+    let proxy = proxy(&upstream).await;
+    for path in ["/", "/console/main.js", "/admin/v1/session", "/nothing"] {
+        let answer = proxy.admin().get(path).await;
+        let policy = answer.header("content-security-policy").unwrap();
+        assert!(
+            policy.starts_with("default-src 'none'; script-src 'self';"),
+            "{policy}"
+        );
+        assert!(!policy.contains("unsafe"));
+        assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
+    }
+}
+
+async fn sign_in(proxy: &TestProxy, token: &str) -> Answer {
+    proxy
+        .admin()
+        .post("/admin/v1/session", json!({ "token": token }).to_string())
+        .header("x-tallygate-console", "1")
+        .answer()
+        .await
+}
+
+fn cookie(answer: &Answer) -> String {
+    let set = answer.header("set-cookie").unwrap();
+    assert!(
+        set.contains("HttpOnly") && set.contains("SameSite=Strict"),
+        "{set}"
+    );
+    set.split(';').next().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_browser_signs_in_with_a_token_and_keeps_a_cookie() {
+    let upstream = Upstream::start().await;
+    let mut proxy = proxy(&upstream).await;
+    let answer = sign_in(&proxy, "tgo-wrong").await;
+    assert_eq!((answer.status, &*fault(&answer)), (401, "token_invalid"));
+    let answer = sign_in(&proxy, OPERATOR).await;
+    assert_eq!(
+        answer.json(),
+        json!({"operator": "the-operator", "role": "operator"})
+    );
+    let cookie = cookie(&answer);
+    assert!(!answer.header("set-cookie").unwrap().contains("Secure"));
+    let get = |path: &str| proxy.admin().request("GET", path).header("cookie", &cookie);
+    assert_eq!(get("/admin/v1/spend").answer().await.status, 200);
+
+    // Another site's page can make the browser send the cookie at most, not our header.
+    let reload = || {
+        let request = proxy.admin().post("/admin/v1/reload", "");
+        request.header("cookie", &cookie)
+    };
+    let plain = reload().answer().await;
+    assert_eq!((plain.status, &*fault(&plain)), (403, "cross_site"));
+    let foreign = reload()
+        .header("x-tallygate-console", "1")
+        .header("sec-fetch-site", "same-site")
+        .answer()
+        .await;
+    assert_eq!(foreign.status, 403);
+    let own = reload()
+        .header("x-tallygate-console", "1")
+        .header("sec-fetch-site", "same-origin")
+        .answer()
+        .await;
+    assert_eq!(own.status, 200);
+
+    // What the configuration takes away is away at once.
+    let file = proxy.setup.file();
+    let text = std::fs::read_to_string(&file).unwrap();
+    let lesser = text.replace("role = \"operator\"", "role = \"viewer\"");
+    replace(&file, &lesser);
+    proxy.records("configuration_reloaded", 2).await;
+    let answer = reload().header("x-tallygate-console", "1").answer().await;
+    assert_eq!(
+        (answer.status, &*fault(&answer)),
+        (403, "role_insufficient")
+    );
+    assert_eq!(get("/admin/v1/spend").answer().await.status, 200);
+
+    let out = proxy
+        .admin()
+        .request("DELETE", "/admin/v1/session")
+        .header("cookie", &cookie)
+        .header("x-tallygate-console", "1")
+        .answer()
+        .await;
+    assert_eq!(out.status, 204);
+    assert!(out.header("set-cookie").unwrap().contains("Max-Age=0"));
+    assert_eq!(get("/admin/v1/spend").answer().await.status, 401);
+
+    let again = sign_in(&proxy, VIEWER).await;
+    let cookie = self::cookie(&again);
+    proxy = proxy.restart().await;
+    let answer = proxy.admin().request("GET", "/admin/v1/spend");
+    let answer = answer.header("cookie", &cookie).answer().await;
+    assert_eq!(answer.status, 401, "sessions are in memory only");
+}
+
+#[tokio::test]
+async fn a_session_behind_tls_is_secure_and_guessing_is_slowed_down() {
+    let upstream = Upstream::start().await;
+    let proxy = proxy(&upstream).await;
+    let answer = proxy
+        .admin()
+        .post("/admin/v1/session", json!({ "token": VIEWER }).to_string())
+        .header("x-tallygate-console", "1")
+        .header("x-forwarded-proto", "https")
+        .answer()
+        .await;
+    assert!(answer.header("set-cookie").unwrap().ends_with("; Secure"));
+    eventually("guessing to be slowed down", async || {
+        let answer = sign_in(&proxy, "tgo-guess").await;
+        answer.status == 429 && answer.header("retry-after").is_some()
+    })
+    .await;
+    assert_eq!(
+        sign_in(&proxy, VIEWER).await.status,
+        200,
+        "a good token is never slowed down"
+    );
+}
+
+async fn seen(proxy: &TestProxy, path: &str) -> Value {
+    let answer = with(proxy, VIEWER).get(path).await;
+    assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+    answer.json()
+}
+
+async fn kinds(proxy: &TestProxy, query: &str) -> Vec<String> {
+    let page = seen(proxy, &format!("/admin/v1/activity?{query}")).await;
+    let records = page["records"].as_array().unwrap();
+    records
+        .iter()
+        .map(|record| record["kind"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[tokio::test]
+async fn activity_is_found_by_what_it_is_about_newest_first() {
+    let upstream = Upstream::start().await;
+    let proxy = proxy(&upstream).await;
+    assert_eq!(proxy.k1().chat("hi").await.status, 200);
+    let denied = proxy
+        .k1()
+        .chat_with("hi", json!({"model": "m-forbidden"}))
+        .await;
+    assert_eq!(denied.status, 403);
+    assert_eq!(proxy.k2().chat("hi").await.status, 200);
+    proxy.settled(2).await;
+    proxy.records("request_refused", 1).await;
+
+    assert_eq!(
+        kinds(&proxy, "key=k1&kind=request_settled,request_refused").await,
+        ["request_refused", "request_settled"]
+    );
+    assert_eq!(
+        kinds(&proxy, "code=model_denied").await,
+        ["request_refused"]
+    );
+    assert_eq!(
+        kinds(&proxy, "tenant=globex").await,
+        ["request_settled", "request_started"]
+    );
+    assert_eq!(
+        kinds(&proxy, "model=m-small&key=k2&kind=request_settled")
+            .await
+            .len(),
+        1
+    );
+    assert_eq!(kinds(&proxy, "key=nobody").await, [""; 0]);
+    let id = denied.header("x-request-id").unwrap();
+    assert_eq!(
+        kinds(&proxy, &format!("request_id={id}")).await,
+        ["request_refused"]
+    );
+    // The test's clock stands still at noon.
+    assert_eq!(
+        kinds(&proxy, "from=2026-11-30T12:00:00.001Z").await,
+        [""; 0]
+    );
+    let all = kinds(&proxy, "from=2026-11-30T12:00:00Z&to=2026-11-30T12:00:01Z").await;
+    assert_eq!(all.len(), 6, "{all:?}");
+
+    let mut paged = Vec::new();
+    let mut before = String::new();
+    loop {
+        let page = seen(&proxy, &format!("/admin/v1/activity?limit=2{before}")).await;
+        paged.extend(
+            page["records"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|r| r["seq"].as_i64().unwrap()),
+        );
+        let Some(next) = page["next"].as_i64() else {
+            break;
+        };
+        before = format!("&before={next}");
+    }
+    assert_eq!(paged, [6, 5, 4, 3, 2, 1]);
+    assert_eq!(
+        seen(&proxy, "/admin/v1/activity?after=4").await["records"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
+    for wrong in [
+        "limit=0",
+        "limit=201",
+        "kind=nothing",
+        "from=noon",
+        "colour=red",
+        "key=a&key=b",
+    ] {
+        let answer = with(&proxy, VIEWER)
+            .get(&format!("/admin/v1/activity?{wrong}"))
+            .await;
+        assert_eq!(
+            (answer.status, &*fault(&answer)),
+            (400, "invalid_request"),
+            "{wrong}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_request_is_shown_with_its_whole_path() {
+    let upstream = Upstream::start().await;
+    let proxy = proxy(&upstream).await;
+    let mut called = reply::completion("", reply::usage(10, 5));
+    let function = json!({"name": "delete_everything", "arguments": "{}"});
+    called["choices"][0]["message"]["tool_calls"] =
+        json!([{"id": "call_1", "type": "function", "function": function}]);
+    upstream.replies_once(Reply::json(200, &called));
+    let answer = proxy.k1().chat("hi").await;
+    let id = answer.header("x-request-id").unwrap().to_owned();
+    for _ in 0..3 {
+        proxy.k2().chat("between").await;
+    }
+    proxy.settled(4).await;
+    let path = seen(&proxy, &format!("/admin/v1/requests/{id}")).await;
+    let records = path["records"].as_array().unwrap();
+    let kinds: Vec<_> = records
+        .iter()
+        .map(|record| record["kind"].as_str().unwrap())
+        .collect();
+    assert_eq!(kinds, ["request_started", "call_judged", "request_settled"]);
+    assert_eq!(records[0]["policy"], "k1@1");
+    assert_eq!(records[1]["blocked"], "unknown_tool");
+    assert_eq!(records[2]["tool_calls"], 1);
+    let near = seen(
+        &proxy,
+        &format!("/admin/v1/requests/{id}?near={}", records[2]["seq"]),
+    )
+    .await;
+    assert_eq!(near, path);
+    let nobody = with(&proxy, VIEWER)
+        .get("/admin/v1/requests/req_nothing")
+        .await;
+    assert_eq!((nobody.status, &*fault(&nobody)), (404, "not_found"));
+}
+
+#[tokio::test]
+async fn spend_is_told_as_on_the_command_line_and_over_time() {
+    let upstream = Upstream::start().await;
+    let setup = Setup::to(&upstream)
+        .k1("[budget]\ndaily_cost_usd = \"1.00\"\ntotal_requests = 2")
+        .tables("[tenants.acme.budget]\ndaily_cost_usd = \"3.00\"")
+        .tables(&operators());
+    let proxy = TestProxy::start(setup).await;
+    upstream.says("Hi.", reply::usage(10, 5));
+    for status in [200, 200, 402] {
+        assert_eq!(proxy.k1().chat("hi").await.status, status);
+    }
+    proxy.settled(2).await;
+    proxy.records("request_refused", 1).await;
+    eventually("slices to be given back", async || {
+        proxy.clock.advance(50);
+        let spend = seen(&proxy, "/admin/v1/spend").await;
+        spend["keys"][0]["limits"][0]["reserved"] == "0.00"
+    })
+    .await;
+    let spend = seen(&proxy, "/admin/v1/spend").await;
+    let k1 = &spend["keys"][0];
+    assert_eq!((&k1["key"], &k1["policy"]), (&json!("k1"), &json!("k1@1")));
+    assert_eq!(k1["limits"][0]["used"], "0.00006");
+    assert_eq!(k1["limits"][1]["left"], 0);
+    assert_eq!(spend["tenants"][0]["tenant"], "acme");
+    assert_eq!(spend["tenants"][0]["limits"][0]["used"], "0.00006");
+    assert_eq!(spend["global"], json!([]));
+
+    let history = seen(
+        &proxy,
+        "/admin/v1/spend/history?by=model&from=2026-11-30T00:00:00Z&to=2026-12-01T00:00:00Z",
+    )
+    .await;
+    assert_eq!(history["bucket"], "hour");
+    let noon = crate::support::proxy::NOON_MS;
+    let point = json!({"at": noon, "cost_usd": "0.00006", "tokens": 30, "requests": 2});
+    assert_eq!(
+        history["series"],
+        json!([{"name": "m-small", "others": 0, "points": [point]}])
+    );
+    let days = seen(
+        &proxy,
+        "/admin/v1/spend/history?by=key&from=2026-11-01T00:00:00Z&to=2026-12-01T00:00:00Z",
+    )
+    .await;
+    assert_eq!(days["bucket"], "day");
+    assert_eq!(days["series"][0]["name"], "k1");
+    assert_eq!(days["series"][0]["points"][0]["at"], noon - 12 * 3_600_000);
+
+    let refusals = seen(&proxy, "/admin/v1/spend/refusals?from=2026-11-30T00:00:00Z").await;
+    let row = json!({"key": "k1", "code": "insufficient_quota", "rule": "total_requests", "count": 1, "last_hour": noon});
+    assert_eq!(refusals["refusals"], json!([row]));
+}
+
+#[tokio::test]
+async fn policies_are_shown_as_written_and_a_refused_reload_with_its_message() {
+    let upstream = Upstream::start().await;
+    let proxy = proxy(&upstream).await;
+    let policies = seen(&proxy, "/admin/v1/policies").await;
+    assert_eq!(policies["configuration"]["rejected"], Value::Null);
+    let k1 = &policies["policies"][0];
+    assert_eq!(
+        (&k1["id"], &k1["version"], &k1["status"]),
+        (&json!("k1"), &json!(1), &json!("published"))
+    );
+    assert_eq!(k1["keys"], json!(["k1"]));
+    let text = std::fs::read_to_string(proxy.setup.dir().join("policies/k1.toml")).unwrap();
+    assert_eq!(k1["text"], text);
+    assert_eq!(k1["sha256"].as_str().unwrap().len(), 64);
+
+    replace(&proxy.setup.file(), "policies_dir = [");
+    let reloaded = with(&proxy, OPERATOR)
+        .post("/admin/v1/reload", "")
+        .answer()
+        .await;
+    let problems = reloaded.json()["rejected"]["problems"].clone();
+    assert!(
+        problems[0].as_str().unwrap().contains("tallygate.toml:1:"),
+        "{problems}"
+    );
+    let policies = seen(&proxy, "/admin/v1/policies").await;
+    assert_eq!(policies["configuration"]["rejected"]["problems"], problems);
+    assert_eq!(
+        policies["policies"][0]["keys"],
+        json!(["k1"]),
+        "the last good one stays in force"
+    );
+}
+
+#[tokio::test]
+async fn the_ledger_is_verified_and_exported_from_the_console() {
+    let upstream = Upstream::start().await;
+    let proxy = proxy(&upstream).await;
+    for _ in 0..3 {
+        assert_eq!(proxy.k1().chat("hi").await.status, 200);
+    }
+    proxy.settled(3).await;
+    let ledger = seen(&proxy, "/admin/v1/ledger").await;
+    assert_eq!(ledger["records"], 7);
+    let lines = |answer: &Answer| -> Vec<Value> {
+        assert_eq!(answer.header("content-type"), Some("application/jsonl"));
+        answer
+            .text()
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    };
+    let verified = lines(&with(&proxy, VIEWER).get("/admin/v1/ledger/verify").await);
+    let last = verified.last().unwrap();
+    assert_eq!(
+        last,
+        &json!({"checked": 7, "holds": true, "head": ledger["head"]})
+    );
+
+    let exported = lines(&with(&proxy, OPERATOR).get("/admin/v1/ledger/export").await);
+    assert_eq!(exported.len(), 7);
+    assert_eq!(exported[6]["digest"], ledger["head"]);
+    assert_eq!(exported[6]["prev"], exported[5]["digest"]);
+    let rest = lines(
+        &with(&proxy, OPERATOR)
+            .get("/admin/v1/ledger/export?after=5")
+            .await,
+    );
+    assert_eq!(rest, exported[5..]);
+
+    crate::support::ledger::forge(&proxy.setup, 4).await;
+    let verified = lines(&with(&proxy, VIEWER).get("/admin/v1/ledger/verify").await);
+    let last = verified.last().unwrap();
+    assert_eq!(
+        (&last["holds"], &last["broken_at"]),
+        (&json!(false), &json!(4))
+    );
+}

@@ -26,7 +26,8 @@ use crate::{
     proxy::{Live, Proxy, Worker},
     server,
     store::{
-        Answer, Store as _,
+        Answer, Store as _, StoreError,
+        approvals::{Recorded, Verdict},
         reader::Reader,
         sqlite::{self, Sqlite},
     },
@@ -344,6 +345,13 @@ impl admin::Status for Reloads {
 
     fn clock(&self) -> &Clock {
         &self.proxy.clock
+    }
+
+    fn decide(&self, verdict: Verdict) -> Answer<'_, Recorded> {
+        Box::pin(async move {
+            let decided = self.proxy.books.decide(verdict).await;
+            decided.map_err(|_| StoreError::Down("it does not answer".to_owned()))
+        })
     }
 
     fn reader(&self) -> Answer<'_, Box<dyn Reader>> {

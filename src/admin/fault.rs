@@ -31,6 +31,8 @@ pub(super) enum Fault {
     CrossSite,
     Invalid(String),
     NotFound(String),
+    /// Somebody was first.
+    Conflict(String),
     /// More of this kind run at once than may.
     Busy,
     Store(StoreError),
@@ -87,6 +89,7 @@ impl Fault {
             ),
             Self::Invalid(message) => (StatusCode::BAD_REQUEST, "invalid_request", message.clone()),
             Self::NotFound(message) => (StatusCode::NOT_FOUND, "not_found", message.clone()),
+            Self::Conflict(message) => (StatusCode::CONFLICT, "conflict", message.clone()),
             Self::Busy => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "busy",

@@ -53,6 +53,7 @@ const FILES: &[File] = &[
     script!("activity.js"),
     script!("request.js"),
     script!("approvals.js"),
+    script!("json.js"),
     script!("spend.js"),
     script!("policies.js"),
     script!("ledger.js"),

@@ -2,6 +2,7 @@
 //! for what operators look at; `ui` is the console's page, embedded.
 
 mod activity;
+mod approvals;
 mod auth;
 mod fault;
 mod files;
@@ -29,7 +30,11 @@ use crate::{
     clock::Clock,
     config::Config,
     failures::Failures,
-    store::{Answer, StoreError, reader::Reader},
+    store::{
+        Answer, StoreError,
+        approvals::{Recorded, Verdict},
+        reader::Reader,
+    },
 };
 
 /// What the control plane can see of the running process. `app` fills it in.
@@ -43,6 +48,8 @@ pub trait Status: Send + Sync + 'static {
     /// Reads the files again, as SIGHUP asks for.
     fn reload(&self);
     fn clock(&self) -> &Clock;
+    /// Writes down what a person decided about a waiting call.
+    fn decide(&self, verdict: Verdict) -> Answer<'_, Recorded>;
     /// A reading connection beside the writing one.
     fn reader(&self) -> Answer<'_, Box<dyn Reader>>;
 }

@@ -144,6 +144,12 @@ fn responses(route: &Route) -> Value {
     );
     fault("404", "There is no such thing");
     fault("405", "The path does not answer to this method");
+    if route.path.contains("/approvals/") && route.body.is_some() {
+        fault(
+            "409",
+            "Somebody was first, it has expired, or the rules have changed",
+        );
+    }
     fault("429", "Too many wrong tokens");
     fault("503", "The store does not answer, or enough of these run");
     responses.into()

@@ -13,7 +13,7 @@ use axum::{
 };
 
 use super::{
-    Shared, activity, auth,
+    Shared, activity, approvals, auth,
     fault::Fault,
     files, health, ledger, openapi, policies,
     query::{Kind, Parameter},
@@ -59,6 +59,7 @@ pub(super) struct Gate {
 }
 
 const VIEWER: Access = Access::To(Role::Viewer);
+const APPROVER: Access = Access::To(Role::Approver);
 const OPERATOR: Access = Access::To(Role::Operator);
 
 impl Route {
@@ -121,6 +122,7 @@ pub(super) fn table() -> Vec<Route> {
     ];
     all.extend(sessions());
     all.extend(records());
+    all.extend(decisions());
     all.extend(money());
     all.extend(rules());
     all
@@ -204,6 +206,40 @@ fn records() -> Vec<Route> {
         .asking(EXPORT),
     ]
 }
+
+fn decisions() -> Vec<Route> {
+    vec![
+        Route::get(
+            "/admin/v1/approvals",
+            VIEWER,
+            Answer::Json("Approvals"),
+            "Calls that wait for a person, newest first",
+            get(approvals::list),
+        )
+        .asking(WAITING),
+        Route::get(
+            "/admin/v1/approvals/{id}",
+            APPROVER,
+            Answer::Json("Approval"),
+            "One of them, with its arguments while it waits",
+            get(approvals::one),
+        ),
+        Route::new(
+            (Method::POST, "/admin/v1/approvals/{id}"),
+            APPROVER,
+            Answer::Json("Approval"),
+            "Lets the call pass once, or turns it down; 409 if somebody was first",
+            post(approvals::decide),
+        )
+        .taking("Decision"),
+    ]
+}
+
+const WAITING: &[Parameter] = &[parameter(
+    "status",
+    Kind::OneOf(approvals::STATUSES),
+    "Also those that are decided",
+)];
 
 fn money() -> Vec<Route> {
     vec![

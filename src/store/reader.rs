@@ -1,7 +1,10 @@
 //! What is read beside the serving process's own connection: by operators, on the command line
 //! and in the console. Nothing here changes anything or makes the writing thread wait.
 
-use super::{Answer, LedgerLine, Standing};
+use super::{
+    Answer, LedgerLine, Standing,
+    approvals::{Approval, Listing},
+};
 
 pub trait Reader: Send {
     /// How an account stands in the period (or, sliding, in the last 60 seconds).
@@ -29,6 +32,11 @@ pub trait Reader: Send {
 
     /// When the first record at or after `seq` was made.
     fn time_at(&mut self, seq: i64) -> Answer<'_, Option<i64>>;
+
+    /// Calls that wait for a person, newest first.
+    fn approvals(&mut self, listing: Listing) -> Answer<'_, Vec<Approval>>;
+
+    fn approval<'a>(&'a mut self, id: &'a str) -> Answer<'a, Option<Approval>>;
 
     /// What settled requests came to, added up by `width` hours each.
     fn usage(&mut self, hours: Hours, by: By, width: i64) -> Answer<'_, Vec<Usage>>;

@@ -345,7 +345,8 @@ async fn activity_is_found_by_what_it_is_about_newest_first() {
         [""; 0]
     );
     let all = kinds(&proxy, "from=2026-11-30T12:00:00Z&to=2026-11-30T12:00:01Z").await;
-    assert_eq!(all.len(), 6, "{all:?}");
+    // With the start of the process and its three policies.
+    assert_eq!(all.len(), 9, "{all:?}");
 
     let mut paged = Vec::new();
     let mut before = String::new();
@@ -363,9 +364,9 @@ async fn activity_is_found_by_what_it_is_about_newest_first() {
         };
         before = format!("&before={next}");
     }
-    assert_eq!(paged, [6, 5, 4, 3, 2, 1]);
+    assert_eq!(paged, [9, 8, 7, 6, 5, 4, 3, 2, 1]);
     assert_eq!(
-        seen(&proxy, "/admin/v1/activity?after=4").await["records"]
+        seen(&proxy, "/admin/v1/activity?after=7").await["records"]
             .as_array()
             .unwrap()
             .len(),
@@ -526,7 +527,8 @@ async fn the_ledger_is_verified_and_exported_from_the_console() {
     }
     proxy.settled(3).await;
     let ledger = seen(&proxy, "/admin/v1/ledger").await;
-    assert_eq!(ledger["records"], 7);
+    // The start, three policies, three requests of two records each.
+    assert_eq!(ledger["records"], 10);
     let lines = |answer: &Answer| -> Vec<Value> {
         assert_eq!(answer.header("content-type"), Some("application/jsonl"));
         answer
@@ -539,13 +541,13 @@ async fn the_ledger_is_verified_and_exported_from_the_console() {
     let last = verified.last().unwrap();
     assert_eq!(
         last,
-        &json!({"checked": 7, "holds": true, "head": ledger["head"]})
+        &json!({"checked": 10, "holds": true, "head": ledger["head"]})
     );
 
     let exported = lines(&with(&proxy, OPERATOR).get("/admin/v1/ledger/export").await);
-    assert_eq!(exported.len(), 7);
-    assert_eq!(exported[6]["digest"], ledger["head"]);
-    assert_eq!(exported[6]["prev"], exported[5]["digest"]);
+    assert_eq!(exported.len(), 10);
+    assert_eq!(exported[9]["digest"], ledger["head"]);
+    assert_eq!(exported[9]["prev"], exported[8]["digest"]);
     let rest = lines(
         &with(&proxy, OPERATOR)
             .get("/admin/v1/ledger/export?after=5")
@@ -560,4 +562,131 @@ async fn the_ledger_is_verified_and_exported_from_the_console() {
         (&last["holds"], &last["broken_at"]),
         (&json!(false), &json!(4))
     );
+}
+
+/// A call of k1 that waits; its id.
+async fn held(proxy: &TestProxy, upstream: &Upstream) -> String {
+    let mut body = reply::completion("", reply::usage(1, 1));
+    body["choices"][0]["message"]["tool_calls"] = json!([{"id": "c1", "type": "function",
+        "function": {"name": "pay", "arguments": "{\"to\":\"planted-account\"}"}}]);
+    upstream.replies(Reply::json(200, &body));
+    let offer = json!({"tools": [{"type": "function", "function": {"name": "pay"}}]});
+    let answer = proxy.k1().chat_with("go", offer).await;
+    let words = answer.text().to_owned();
+    let id = words.split("apr_").nth(1).unwrap();
+    let id: String = id.chars().take_while(char::is_ascii_hexdigit).collect();
+    format!("apr_{id}")
+}
+
+async fn holding(upstream: &Upstream) -> TestProxy {
+    let tables = format!("[approvals]\nwait = \"0s\"\n{}", operators());
+    let policy = "[tools]\nrequire_approval = [\"pay\"]";
+    TestProxy::start(Setup::to(upstream).tables(&tables).k1(policy)).await
+}
+
+async fn decides(proxy: &TestProxy, token: &str, id: &str, body: &Value) -> Answer {
+    let path = format!("/admin/v1/approvals/{id}");
+    with(proxy, token)
+        .post(&path, body.to_string())
+        .answer()
+        .await
+}
+
+#[tokio::test]
+async fn approvers_see_what_a_call_would_do_and_decide_once() {
+    let upstream = Upstream::start().await;
+    let proxy = holding(&upstream).await;
+    let id = held(&proxy, &upstream).await;
+    let path = format!("/admin/v1/approvals/{id}");
+
+    let listed = with(&proxy, VIEWER).get("/admin/v1/approvals").await;
+    let listed = listed.json();
+    assert_eq!(
+        (
+            &listed["approvals"][0]["id"],
+            &listed["approvals"][0]["tool"]
+        ),
+        (&json!(id), &json!("pay"))
+    );
+    assert!(!listed.to_string().contains("planted-account"));
+    let refused = with(&proxy, VIEWER).get(&path).await;
+    assert_eq!(
+        (refused.status, fault(&refused)),
+        (403, "role_insufficient".to_owned())
+    );
+    let shown = with(&proxy, APPROVER).get(&path).await;
+    assert!(
+        shown.json()["arguments"]
+            .as_str()
+            .unwrap()
+            .contains("planted-account")
+    );
+
+    for wrong in [
+        json!({}),
+        json!({"decision": "maybe"}),
+        json!({"decision": "approve", "reason": 7}),
+        json!([1]),
+        json!({"decision": "approve", "more": 1}),
+        json!({"decision": "reject", "reason": "x".repeat(501)}),
+    ] {
+        let answer = decides(&proxy, APPROVER, &id, &wrong).await;
+        assert_eq!(
+            (answer.status, fault(&answer)),
+            (400, "invalid_request".to_owned()),
+            "{wrong}"
+        );
+    }
+    let approve = json!({"decision": "approve", "reason": "checked"});
+    let answer = decides(&proxy, VIEWER, &id, &approve).await;
+    assert_eq!(answer.status, 403);
+
+    // Two at once: one wins, the other is told.
+    let reject = json!({"decision": "reject"});
+    let (one, other) = tokio::join!(
+        decides(&proxy, APPROVER, &id, &approve),
+        decides(&proxy, OPERATOR, &id, &reject)
+    );
+    let mut statuses = [one.status, other.status];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 409]);
+    let late = if one.status == 409 { one } else { other };
+    assert_eq!(fault(&late), "conflict");
+    assert!(
+        late.text().contains("nothing was changed"),
+        "{}",
+        late.text()
+    );
+    let decided = with(&proxy, APPROVER).get(&path).await.json();
+    assert_eq!(decided["arguments"], Value::Null);
+    assert!(decided["decided_by"].as_str().unwrap().starts_with("the-"));
+    let unknown = decides(&proxy, APPROVER, "apr_0", &approve).await;
+    assert_eq!(
+        (unknown.status, fault(&unknown)),
+        (404, "not_found".to_owned())
+    );
+}
+
+#[tokio::test]
+async fn a_call_approved_in_the_console_is_delivered() {
+    let upstream = Upstream::start().await;
+    let proxy = holding(&upstream).await;
+    let id = held(&proxy, &upstream).await;
+    let approve = json!({"decision": "approve"});
+    assert_eq!(decides(&proxy, OPERATOR, &id, &approve).await.status, 200);
+    let offer = json!({"tools": [{"type": "function", "function": {"name": "pay"}}]});
+    let answer = proxy.k1().chat_with("go", offer).await;
+    assert!(
+        answer.text().contains("planted-account"),
+        "{}",
+        answer.text()
+    );
+    assert_eq!(upstream.hits(), 1);
+    // A client's own key decides nothing.
+    let answer = proxy
+        .admin()
+        .post(&format!("/admin/v1/approvals/{id}"), approve.to_string())
+        .answer()
+        .await;
+    assert_eq!(answer.status, 401);
 }

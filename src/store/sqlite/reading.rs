@@ -5,6 +5,7 @@ use sqlx::{QueryBuilder, Row as _, Sqlite as Database};
 use super::{Reader, hours};
 use crate::store::{
     Answer, LedgerLine, Standing, StoreError,
+    approvals::{Approval, Listing},
     reader::{self, By, Found, Hours, Refusals, Stretch, Usage, Wanted},
 };
 
@@ -45,6 +46,14 @@ impl reader::Reader for Reader {
                     .await?;
             row.map(|row| Ok(row.try_get(0)?)).transpose()
         })
+    }
+
+    fn approvals(&mut self, listing: Listing) -> Answer<'_, Vec<Approval>> {
+        Box::pin(Self::approvals(self, listing))
+    }
+
+    fn approval<'a>(&'a mut self, id: &'a str) -> Answer<'a, Option<Approval>> {
+        Box::pin(Self::approval(self, id))
     }
 
     fn usage(&mut self, hours: Hours, by: By, width: i64) -> Answer<'_, Vec<Usage>> {

@@ -231,6 +231,71 @@ describe("ledger", () => {
   });
 });
 
+describe("approvals", () => {
+  const tools = [{ type: "function", function: { name: "send_email", parameters: { type: "object" } } }];
+  const order = (to) => `call send_email {"to":"${to}","subject":"<b>Q3</b>","body":"${EVIL.replaceAll('"', '\\"')}"}`;
+  const ask = (to) => fetch(`${server.api}/chat/completions`, {
+    method: "POST",
+    headers: { authorization: "Bearer tg-demo-key", "content-type": "application/json" },
+    body: JSON.stringify({ model: "sandbox-agent", messages: [{ role: "user", content: order(to) }], tools }),
+  }).then((response) => response.json());
+
+  test("a call arrives without a reload; approved, the waiting client goes on", async () => {
+    const page = await signedIn("approver");
+    await go(page, "Approvals");
+    await page.getByText("No call waits for a person.").waitFor();
+    const waiting = ask("ann@example.com");
+    const card = page.getByRole("region", { name: "Call of send_email" });
+    await card.getByText("ann@example.com").waitFor();
+    await card.getByText("key demo, tenant demo").waitFor();
+    assert.equal(await page.title(), "Approvals – Tallygate");
+    assert.equal(await page.locator("img[src=x], b").count(), 0);
+    await card.getByRole("button", { name: "Approve" }).click();
+    const answer = await waiting;
+    assert.equal(answer.choices[0].message.tool_calls[0].function.name, "send_email");
+    await page.getByText("Approved: ").waitFor();
+    await page.getByRole("row", { name: /send_email used the-approver/ }).waitFor();
+    await close(page);
+  });
+
+  test("rejected, the client is told the reason; a second browser is told that it is decided", async () => {
+    const [one, other] = [await signedIn("approver"), await signedIn("operator")];
+    for (const page of [one, other]) await go(page, "Approvals");
+    const waiting = ask("bob@example.com");
+    const card = (page) => page.getByRole("region", { name: "Call of send_email" });
+    await card(one).getByText("bob@example.com").waitFor();
+    await card(other).getByText("bob@example.com").waitFor();
+    // The second browser does not look again before it decides.
+    await other.route("**/admin/v1/approvals?*", (route) => route.abort());
+    await card(one).getByLabel("Reason").fill("wrong address");
+    await card(one).getByRole("button", { name: "Reject" }).click();
+    const answer = await waiting;
+    assert.match(answer.choices[0].message.content, /rejected this call .*: wrong address/);
+    await other.unroute("**/admin/v1/approvals?*");
+    await close(one);
+    other.troubles = [];
+    await other.reload();
+    await other.getByRole("row", { name: /send_email rejected the-approver wrong address/ }).waitFor();
+    await close(other);
+  });
+
+  test("a viewer sees that a call waits, and neither its arguments nor buttons", async () => {
+    const waiting = ask("eve@example.com");
+    const page = await signedIn("viewer");
+    await go(page, "Approvals");
+    const card = page.getByRole("region", { name: "Call of send_email" });
+    await card.getByText("Approvers see what the call would do.").waitFor();
+    assert.equal(await page.getByText("eve@example.com").count(), 0);
+    assert.equal(await card.getByRole("button").count(), 0);
+    await close(page);
+    const approver = await signedIn("approver");
+    await go(approver, "Approvals");
+    await approver.getByRole("region", { name: "Call of send_email" }).getByRole("button", { name: "Reject" }).click();
+    await waiting;
+    await close(approver);
+  });
+});
+
 describe("pictures", { skip: !PICTURES }, () => {
   for (const colorScheme of ["light", "dark"]) {
     test(`every page, ${colorScheme}`, async () => {
@@ -239,6 +304,11 @@ describe("pictures", { skip: !PICTURES }, () => {
       }
       const tool = [{ type: "function", function: { name: "get_weather", parameters: { type: "object" } } }];
       const { id } = await chat(server, KEYS.research, 'call get_weather {"city":"Oslo"}\ncall delete_files {"path":"/"}', { tools: tool });
+      const held = new AbortController();
+      for (const to of ["ann@example.com", "board@example.com"]) {
+        fetch(`${server.api}/chat/completions`, { method: "POST", signal: held.signal, headers: { authorization: "Bearer tg-demo-key", "content-type": "application/json" },
+          body: JSON.stringify({ model: "sandbox-agent", messages: [{ role: "user", content: `call send_email {"to":"${to}","subject":"Quarterly figures","attachments":[{"name":"q3.pdf","pages":12}],"urgent":true}` }], tools: [{ type: "function", function: { name: "send_email" } }] }) }).catch(() => {});
+      }
       for (const [device, viewport] of [["", { width: 1280, height: 860 }], ["-phone", { width: 390, height: 844 }]]) {
         const page = await signedIn("operator", { colorScheme, viewport, deviceScaleFactor: device ? 2 : 1 });
         const suffix = `${device}-${colorScheme}`;

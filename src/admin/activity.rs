@@ -25,6 +25,8 @@ pub(super) const KINDS: &[&str] = &[
     "refusals_summed",
     "configuration_reloaded",
     "configuration_refused",
+    "policy_published",
+    "policy_archived",
     "lease_recovered",
 ];
 
@@ -51,6 +53,7 @@ pub(super) async fn page(
         request_id: query.text("request_id"),
         key: query.text("key"),
         tenant: query.text("tenant"),
+        run: query.text("run"),
         model: query.text("model"),
         code: query.text("code"),
         from_ms: query.instant_ms("from"),

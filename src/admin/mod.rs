@@ -7,6 +7,7 @@ mod fault;
 mod files;
 mod health;
 mod ledger;
+mod measured;
 mod openapi;
 mod policies;
 mod query;
@@ -29,6 +30,7 @@ use crate::{
     clock::Clock,
     config::Config,
     failures::Failures,
+    metrics::{Gauge, Metrics},
     store::{Answer, StoreError, reader::Reader},
 };
 
@@ -43,6 +45,9 @@ pub trait Status: Send + Sync + 'static {
     /// Reads the files again, as SIGHUP asks for.
     fn reload(&self);
     fn clock(&self) -> &Clock;
+    fn metrics(&self) -> &Metrics;
+    /// What is looked at rather than counted.
+    fn gauges(&self) -> Vec<Gauge>;
     /// A reading connection beside the writing one.
     fn reader(&self) -> Answer<'_, Box<dyn Reader>>;
 }

@@ -30,6 +30,9 @@ pub trait Reader: Send {
     /// When the first record at or after `seq` was made.
     fn time_at(&mut self, seq: i64) -> Answer<'_, Option<i64>>;
 
+    /// How many approvals are pending at this moment.
+    fn waiting(&mut self, now_ms: i64) -> Answer<'_, u64>;
+
     /// What settled requests came to, added up by `width` hours each.
     fn usage(&mut self, hours: Hours, by: By, width: i64) -> Answer<'_, Vec<Usage>>;
 
@@ -52,6 +55,7 @@ pub struct Wanted {
     pub request_id: Option<String>,
     pub key: Option<String>,
     pub tenant: Option<String>,
+    pub run: Option<String>,
     /// As asked for or as resolved.
     pub model: Option<String>,
     /// Of a refusal, or of a layer that did not let a call pass in silence.

@@ -65,8 +65,8 @@ pub(super) async fn page(
     let reader = reading.store();
     let newest = reader.last_seq().await?;
     let within = Stretch {
-        after: after.unwrap_or(0),
-        up_to: before.map_or(newest, |before| (before - 1).min(newest)),
+        after: after.unwrap_or(0).min(newest),
+        up_to: before.map_or(newest, |before| (before - 1).clamp(0, newest)),
     };
     let within = narrowed(reader, within, &wanted).await?;
     let (found, next) = search(reader, &wanted, within, limit).await?;

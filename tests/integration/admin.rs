@@ -371,6 +371,8 @@ async fn activity_is_found_by_what_it_is_about_newest_first() {
             .len(),
         2
     );
+    let beyond = format!("after={}&before=0&from=2026-11-30T12:00:00Z", i64::MAX);
+    assert_eq!(kinds(&proxy, &beyond).await, [""; 0]);
     for wrong in [
         "limit=0",
         "limit=201",

@@ -23,6 +23,7 @@ use crate::{
     clock::Clock,
     config::{Config, ConfigError, Durability, OnDown, StoreUrl},
     engine::{policy::Seals, pricing::PriceBook, record::Event},
+    metrics::{Gauge, Metrics},
     proxy::{Live, Proxy, Worker},
     server,
     store::{
@@ -352,6 +353,46 @@ impl admin::Status for Reloads {
             let decided = self.proxy.books.decide(verdict).await;
             decided.map_err(|_| StoreError::Down("it does not answer".to_owned()))
         })
+    }
+
+    fn metrics(&self) -> &Metrics {
+        self.proxy.books.metrics()
+    }
+
+    fn gauges(&self) -> Vec<Gauge> {
+        let seen = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let yes = |yes: bool| if yes { 1.0 } else { 0.0 };
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "times and counts stay far below 2^53"
+        )]
+        let (since, queued) = (
+            seen.in_force_since_ms as f64 / 1000.0,
+            self.proxy.books.queued() as f64,
+        );
+        let gauge = |name, help, value| Gauge { name, help, value };
+        vec![
+            gauge(
+                "tallygate_store_up",
+                "The store answers",
+                yes(self.proxy.books.failure().is_none()),
+            ),
+            gauge(
+                "tallygate_records_queued",
+                "Records on their way to the store",
+                queued,
+            ),
+            gauge(
+                "tallygate_configuration_reload_success",
+                "The newest files are in force",
+                yes(seen.rejected.is_none()),
+            ),
+            gauge(
+                "tallygate_configuration_in_force_since_seconds",
+                "When the configuration in force was read",
+                since,
+            ),
+        ]
     }
 
     fn reader(&self) -> Answer<'_, Box<dyn Reader>> {

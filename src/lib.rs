@@ -9,6 +9,7 @@ pub mod clock;
 pub mod config;
 pub mod engine;
 pub mod failures;
+pub mod metrics;
 pub mod provider;
 pub mod proxy;
 pub mod server;

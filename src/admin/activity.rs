@@ -25,6 +25,8 @@ pub(super) const KINDS: &[&str] = &[
     "refusals_summed",
     "configuration_reloaded",
     "configuration_refused",
+    "policy_published",
+    "policy_archived",
     "lease_recovered",
 ];
 
@@ -51,6 +53,7 @@ pub(super) async fn page(
         request_id: query.text("request_id"),
         key: query.text("key"),
         tenant: query.text("tenant"),
+        run: query.text("run"),
         model: query.text("model"),
         code: query.text("code"),
         from_ms: query.instant_ms("from"),
@@ -62,8 +65,8 @@ pub(super) async fn page(
     let reader = reading.store();
     let newest = reader.last_seq().await?;
     let within = Stretch {
-        after: after.unwrap_or(0),
-        up_to: before.map_or(newest, |before| (before - 1).min(newest)),
+        after: after.unwrap_or(0).min(newest),
+        up_to: before.map_or(newest, |before| (before - 1).clamp(0, newest)),
     };
     let within = narrowed(reader, within, &wanted).await?;
     let (found, next) = search(reader, &wanted, within, limit).await?;

@@ -8,6 +8,7 @@ mod fault;
 mod files;
 mod health;
 mod ledger;
+mod measured;
 mod openapi;
 mod policies;
 mod query;
@@ -30,6 +31,7 @@ use crate::{
     clock::Clock,
     config::Config,
     failures::Failures,
+    metrics::{Gauge, Metrics},
     store::{
         Answer, StoreError,
         approvals::{Recorded, Verdict},
@@ -50,6 +52,9 @@ pub trait Status: Send + Sync + 'static {
     fn clock(&self) -> &Clock;
     /// Writes down what a person decided about a waiting call.
     fn decide(&self, verdict: Verdict) -> Answer<'_, Recorded>;
+    fn metrics(&self) -> &Metrics;
+    /// What is looked at rather than counted.
+    fn gauges(&self) -> Vec<Gauge>;
     /// A reading connection beside the writing one.
     fn reader(&self) -> Answer<'_, Box<dyn Reader>>;
 }

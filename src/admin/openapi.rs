@@ -115,6 +115,7 @@ fn responses(route: &Route) -> Value {
     let (status, good) = match route.answer {
         Answer::Json(schema) => ("200", content("application/json", reference(schema))),
         Answer::Lines(schema) => ("200", lines(schema)),
+        Answer::Text => ("200", content("text/plain", json!({ "type": "string" }))),
         Answer::Nothing => ("204", json!({ "description": "Done" })),
     };
     responses.insert(status.into(), good);

@@ -15,7 +15,7 @@ use axum::{
 use super::{
     Shared, activity, approvals, auth,
     fault::Fault,
-    files, health, ledger, openapi, policies,
+    files, health, ledger, measured, openapi, policies,
     query::{Kind, Parameter},
     spend,
 };
@@ -37,6 +37,8 @@ pub(super) enum Answer {
     /// JSON Lines, each of the schema with this name.
     Lines(&'static str),
     Nothing,
+    /// Plain text.
+    Text,
 }
 
 pub(super) struct Route {
@@ -120,6 +122,13 @@ pub(super) fn table() -> Vec<Route> {
             get(health::readyz),
         ),
     ];
+    all.push(Route::get(
+        "/metrics",
+        VIEWER,
+        Answer::Text,
+        "What is counted, in the text form of Prometheus",
+        get(measured::metrics),
+    ));
     all.extend(sessions());
     all.extend(records());
     all.extend(decisions());
@@ -302,6 +311,7 @@ const ACTIVITY: &[Parameter] = &[
     parameter("kind", Kind::SomeOf(activity::KINDS), "Kinds of records"),
     parameter("key", Kind::Text, "Name of the client key"),
     parameter("tenant", Kind::Text, "Tenant of the key"),
+    parameter("run", Kind::Text, "Run that it belongs to"),
     parameter("model", Kind::Text, "Model, as asked for or as resolved"),
     parameter(
         "code",

@@ -45,6 +45,7 @@ use crate::{
         policy::{Edition, Status},
         record::{Event, Record, Summary},
     },
+    metrics::Metrics,
     store::{Store, StoreError},
 };
 
@@ -73,6 +74,7 @@ pub struct Shared {
     /// The end has come: a store that does not answer is given up.
     closing: AtomicBool,
     failure: Mutex<Option<String>>,
+    metrics: Metrics,
     /// `on_down = "local"`: go on with what is leased, and with limits by the minute on our own
     /// count.
     go_on_when_down: bool,
@@ -174,6 +176,7 @@ impl Books {
             down: watch::Sender::new(false),
             closing: AtomicBool::new(false),
             failure: Mutex::new(None),
+            metrics: Metrics::default(),
             go_on_when_down,
             desk: Desk::new(waiting),
             runs: Default::default(),
@@ -225,6 +228,7 @@ impl Books {
     /// Puts a record on its way to the ledger. Never waits. Of refusals only the number is kept
     /// while the store is behind, since a client can cause them without end.
     pub fn record(&self, request_id: Option<Arc<str>>, event: Event) {
+        self.0.metrics.observe(&event);
         if self.0.is_behind() && matches!(event, Event::RequestRefused(_)) {
             self.0.unrecorded.fetch_add(1, Ordering::AcqRel);
             return;
@@ -277,6 +281,16 @@ impl Books {
                 tracing::error!("the store did not answer; what was not written is lost");
             }
         }
+    }
+
+    /// What has been counted; everything that is recorded counts.
+    pub fn metrics(&self) -> &Metrics {
+        &self.0.metrics
+    }
+
+    /// Records on their way to the store.
+    pub fn queued(&self) -> usize {
+        self.0.queued.load(Ordering::Acquire)
     }
 
     /// What is wrong with the store, if anything.

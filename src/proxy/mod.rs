@@ -26,6 +26,7 @@ use std::{
 use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use hyper::{Request, body::Incoming};
+use tokio::time::Instant;
 
 use self::{
     admit::{Admission, Asked},
@@ -231,7 +232,7 @@ impl Worker {
         call: ChatRequest,
         body: &bytes::Bytes,
     ) -> Result<Response<Body>, Rejection> {
-        let proxy = &self.proxy;
+        let (proxy, read) = (&self.proxy, Instant::now());
         let mut permit = match admit::admit(proxy, asked, call, body).await? {
             Admission::Send(permit) => permit,
             Admission::Resume(permit, parked) => return relay::resume(permit, parked).await,
@@ -243,7 +244,7 @@ impl Worker {
                 return Err(refusal.into());
             }
         }
-        permit.mark_sent();
+        permit.mark_sent(read);
         let lowered = permit.lowered_cap();
         let sent = upstream::send(&self.clients, &permit, headers, proxy.clock.now_ms()).await;
         let reply = match sent {
@@ -253,6 +254,7 @@ impl Worker {
                 return Err(permit.refuse(&Tally::default(), failed, fault.into()));
             }
         };
+        permit.mark_answered();
         permit.let_body_go();
         let mut response = relay::respond(permit, reply).await?;
         if let Some(cap) = lowered {

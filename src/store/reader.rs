@@ -38,6 +38,9 @@ pub trait Reader: Send {
 
     fn approval<'a>(&'a mut self, id: &'a str) -> Answer<'a, Option<Approval>>;
 
+    /// How many approvals are pending at this moment.
+    fn waiting(&mut self, now_ms: i64) -> Answer<'_, u64>;
+
     /// What settled requests came to, added up by `width` hours each.
     fn usage(&mut self, hours: Hours, by: By, width: i64) -> Answer<'_, Vec<Usage>>;
 
@@ -60,6 +63,7 @@ pub struct Wanted {
     pub request_id: Option<String>,
     pub key: Option<String>,
     pub tenant: Option<String>,
+    pub run: Option<String>,
     /// As asked for or as resolved.
     pub model: Option<String>,
     /// Of a refusal, or of a layer that did not let a call pass in silence.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::support::{
-    Answer, Client, Reply, Setup, TestProxy, Upstream, eventually, reply, setup::replace,
+    Answer, Client, Gate, Reply, Setup, TestProxy, Upstream, eventually, reply, setup::replace,
 };
 
 const VIEWER: &str = "tgo-viewer-m3n4b5v6c7x8";
@@ -372,6 +372,8 @@ async fn activity_is_found_by_what_it_is_about_newest_first() {
             .len(),
         2
     );
+    let beyond = format!("after={}&before=0&from=2026-11-30T12:00:00Z", i64::MAX);
+    assert_eq!(kinds(&proxy, &beyond).await, [""; 0]);
     for wrong in [
         "limit=0",
         "limit=201",
@@ -519,6 +521,85 @@ async fn policies_are_shown_as_written_and_a_refused_reload_with_its_message() {
 }
 
 #[tokio::test]
+async fn what_is_counted_is_told_to_prometheus_with_a_token() {
+    let upstream = Upstream::start().await;
+    let proxy = proxy(&upstream).await;
+    upstream.says("Hi.", reply::usage(10, 5));
+    for _ in 0..2 {
+        assert_eq!(proxy.k1().chat("hi").await.status, 200);
+    }
+    let mut stream = proxy.k1().stream("hi").await;
+    stream.until("[DONE]").await;
+    drop(stream);
+    let denied = proxy
+        .k1()
+        .chat_with("hi", json!({"model": "m-forbidden"}))
+        .await;
+    assert_eq!(denied.status, 403);
+    proxy.settled(3).await;
+    assert_eq!(proxy.admin().get("/metrics").await.status, 401);
+    let answer = with(&proxy, VIEWER).get("/metrics").await;
+    let kind = answer.header("content-type").unwrap();
+    assert!(kind.starts_with("text/plain; version=0.0.4"), "{kind}");
+    let text = answer.text();
+    for line in [
+        "tallygate_requests_total{key=\"k1\",model=\"m-small\",outcome=\"completed\"} 3",
+        "tallygate_tokens_total{key=\"k1\",model=\"m-small\",type=\"input\"} 30",
+        "tallygate_tokens_total{key=\"k1\",model=\"m-small\",type=\"output\"} 15",
+        "tallygate_spend_usd_total{key=\"k1\",model=\"m-small\"} 0.00009",
+        "tallygate_refusals_total{key=\"k1\",code=\"model_denied\"} 1",
+        "tallygate_reservations_total 3",
+        "tallygate_requests_open 0",
+        "tallygate_streams_open 0",
+        "tallygate_added_latency_seconds_count 3",
+        "tallygate_upstream_latency_seconds_count{provider=\"upstream\"} 3",
+        "tallygate_time_to_first_token_seconds_count{provider=\"upstream\"} 1",
+        "tallygate_approvals_waiting 0",
+        "tallygate_store_up 1",
+        "tallygate_configuration_reload_success 1",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
+    }
+    replace(&proxy.setup.file(), "policies_dir = [");
+    with(&proxy, OPERATOR)
+        .post("/admin/v1/reload", "")
+        .answer()
+        .await;
+    let text = with(&proxy, VIEWER).get("/metrics").await;
+    assert!(
+        text.text()
+            .contains("tallygate_configuration_reload_success 0\n")
+    );
+}
+
+#[tokio::test]
+async fn an_open_stream_is_counted_until_it_ends() {
+    let upstream = Upstream::start().await;
+    let gate = Gate::new();
+    let proxy = proxy(&upstream).await;
+    let word = reply::chunk(json!({"content": "a "}), None);
+    let end = reply::chunk(json!({}), Some("stop"));
+    let reply = Reply::stream().data(&word).wait(&gate).data(&end).done();
+    upstream.replies_once(reply);
+    let mut stream = proxy.k1().stream("hi").await;
+    stream.until("a ").await;
+    let open = async |count: &str| {
+        let text = with(&proxy, VIEWER).get("/metrics").await;
+        let wanted = [
+            format!("tallygate_streams_open {count}"),
+            format!("tallygate_requests_open {count}"),
+        ];
+        wanted
+            .iter()
+            .all(|line| text.text().lines().any(|found| found == line))
+    };
+    assert!(open("1").await);
+    gate.open();
+    stream.until("[DONE]").await;
+    eventually("no stream to be open", async || open("0").await).await;
+}
+
+#[tokio::test]
 async fn the_ledger_is_verified_and_exported_from_the_console() {
     let upstream = Upstream::start().await;
     let proxy = proxy(&upstream).await;
@@ -550,10 +631,10 @@ async fn the_ledger_is_verified_and_exported_from_the_console() {
     assert_eq!(exported[9]["prev"], exported[8]["digest"]);
     let rest = lines(
         &with(&proxy, OPERATOR)
-            .get("/admin/v1/ledger/export?after=5")
+            .get("/admin/v1/ledger/export?after=8")
             .await,
     );
-    assert_eq!(rest, exported[5..]);
+    assert_eq!(rest, exported[8..]);
 
     crate::support::ledger::forge(&proxy.setup, 4).await;
     let verified = lines(&with(&proxy, VIEWER).get("/admin/v1/ledger/verify").await);

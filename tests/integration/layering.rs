@@ -8,7 +8,7 @@ const ROW: &[&[&str]] = &[
     &["clock", "telemetry"],
     &["engine"],
     &["provider"],
-    &["config", "store"],
+    &["config", "store", "metrics"],
     &["books", "approval", "failures"],
     &["proxy", "admin"],
     &["server"],

@@ -4,8 +4,8 @@ The binary serves the shipped configuration and, added to it, what stands in `co
 file, from a directory of its own and on free ports. Each policy in `config/policies` has KEYS
 keys (one if it is not published), `tg-POLICY-0`, `tg-POLICY-1` and so on, so that a test can take
 one that nobody has used.
-The command finds the server through TALLYGATE_URL, and its ledger with TALLYGATE_BIN and
-TALLYGATE_CONFIG. With TALLYGATE_JUDGES=0 the tables about tools are left out, for a binary that
+The command finds the server through TALLYGATE_URL and TALLYGATE_ADMIN, and its ledger with
+TALLYGATE_BIN and TALLYGATE_CONFIG. With TALLYGATE_JUDGES=0 the tables about tools are left out, for a binary that
 does not judge calls.
 """
 
@@ -52,6 +52,7 @@ def main() -> int:
             wait_until_ready(server, f"http://127.0.0.1:{admin}/healthz")
             env = os.environ | {
                 "TALLYGATE_URL": f"http://127.0.0.1:{listen}/v1",
+                "TALLYGATE_ADMIN": f"http://127.0.0.1:{admin}",
                 "TALLYGATE_BIN": str(pathlib.Path(binary).resolve()),
                 "TALLYGATE_CONFIG": str(config),
             }

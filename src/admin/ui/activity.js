@@ -7,12 +7,12 @@ import { KIND, count, duration, fullTime, nanoDollars, outcome, shortTime } from
 const SHOWN = {
   requests: "request_settled,request_refused",
   calls: "call_judged,approval_opened,approval_decided,approval_used",
-  system: "started,configuration_reloaded,configuration_refused,refusals_summed,lease_recovered",
+  system: "started,configuration_reloaded,configuration_refused,policy_published,policy_archived,refusals_summed,lease_recovered",
   everything: "",
 };
 const SPANS = { "": "any time", 3600: "last hour", 86400: "last 24 hours", 604800: "last 7 days", 2592000: "last 30 days" };
 const EVERY_MS = 2000;
-const FIELDS = [["key", "Key"], ["tenant", "Tenant"], ["model", "Model"], ["code", "Code"], ["request_id", "Request id"]];
+const FIELDS = [["key", "Key"], ["tenant", "Tenant"], ["model", "Model"], ["code", "Code"], ["run", "Run"], ["request_id", "Request id"]];
 
 export async function activity(content, { query, signal }) {
   const filter = Object.fromEntries(query);

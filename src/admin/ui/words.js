@@ -66,6 +66,8 @@ export const KIND = {
   refusals_summed: "Refusals summed up",
   configuration_reloaded: "Configuration reloaded",
   configuration_refused: "Configuration refused",
+  policy_published: "Policy published",
+  policy_archived: "Policy archived",
   lease_recovered: "Slice of an earlier process counts as spent",
 };
 
@@ -133,6 +135,7 @@ export const GUARDS = [
   ["Input", ["context_length_exceeded", "input_unsupported"]],
   ["Model", ["model_denied", "model_not_found"]],
   ["Tools", ["tool_not_allowlisted", "hosted_tool_denied"]],
+  ["Run", ["max_steps_exceeded", "parallel_units_exceeded", "run_deadline_exceeded", "run_tool_calls_exceeded", "circuit_open"]],
   ["Provider", ["provider_unavailable"]],
   ["Price", ["price_unknown"]],
   ["References", ["response_not_found"]],

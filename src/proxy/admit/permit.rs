@@ -7,6 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
+use tokio::time::Instant;
 
 use super::{
     super::{
@@ -34,6 +35,7 @@ use crate::{
         run::OnOpen,
         tokens,
     },
+    metrics::Metrics,
     store::{Owned, Owner},
 };
 
@@ -65,6 +67,8 @@ pub struct Permit {
     pub(super) reservation: Option<Reservation>,
     pub(super) settled: bool,
     pub(super) sent: bool,
+    /// When; for what is counted.
+    sent_at: Option<Instant>,
     pub(super) started_ms: i64,
 }
 
@@ -117,6 +121,7 @@ pub(super) fn permit(
         reservation,
         settled: false,
         sent: false,
+        sent_at: None,
         started_ms: asked.started_ms,
         target,
     };
@@ -313,9 +318,33 @@ impl Permit {
         self.lowered_cap
     }
 
-    /// From here on a client that leaves is charged for what went in.
-    pub fn mark_sent(&mut self) {
+    /// From here on a client that leaves is charged for what went in. `read`: when the whole
+    /// request had been.
+    pub fn mark_sent(&mut self, read: Instant) {
+        let now = Instant::now();
         self.sent = true;
+        self.sent_at = Some(now);
+        self.metrics().added(now - read);
+    }
+
+    /// The head of the provider's answer is there.
+    pub fn mark_answered(&self) {
+        if let Some(sent) = self.sent_at {
+            let provider = &self.target.provider.name;
+            self.metrics().upstream(provider, sent.elapsed());
+        }
+    }
+
+    /// The first piece of a stream leaves.
+    pub fn mark_first_piece(&self) {
+        if let Some(sent) = self.sent_at {
+            let provider = &self.target.provider.name;
+            self.metrics().first_piece(provider, sent.elapsed());
+        }
+    }
+
+    pub fn metrics(&self) -> &Metrics {
+        self.books.metrics()
     }
 
     /// Whether what leaves must be covered first.

@@ -61,6 +61,8 @@ pub struct Relay {
     pub(super) alarm: Pin<Box<Sleep>>,
     /// Something has left.
     pub(super) delivered: bool,
+    /// It counts as an open stream.
+    counted: bool,
     /// How often in a row nothing more was there.
     pub(super) looks: u8,
     pub(super) outcome: Outcome,
@@ -107,6 +109,7 @@ impl Relay {
             withheld_since: None,
             alarm: Box::pin(tokio::time::sleep(idle.min(KEEP_ALIVE))),
             delivered: false,
+            counted: false,
             looks: 0,
             outcome: Outcome::Completed,
             permit,
@@ -125,6 +128,8 @@ impl Relay {
         if self.ready.is_empty() && !self.answer.has_sent() {
             return Err(self.give_up());
         }
+        self.permit.metrics().stream_opened();
+        self.counted = true;
         let mut response = Response::new(Body::Stream(Box::new(self)));
         keep(headers, response.headers_mut(), KEPT);
         mark_stream(response.headers_mut());
@@ -302,7 +307,9 @@ impl Relay {
 
     fn take(&mut self) -> Bytes {
         self.looks = 0;
-        self.delivered = true;
+        if !std::mem::replace(&mut self.delivered, true) {
+            self.permit.mark_first_piece();
+        }
         if self.ready.len() == 1 {
             return self.ready.pop().unwrap_or_default();
         }
@@ -326,6 +333,9 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
+        if self.counted {
+            self.permit.metrics().stream_closed();
+        }
         let outcome = if self.answer.is_over() {
             self.outcome
         } else {

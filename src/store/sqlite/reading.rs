@@ -56,6 +56,18 @@ impl reader::Reader for Reader {
         Box::pin(Self::approval(self, id))
     }
 
+    fn waiting(&mut self, now_ms: i64) -> Answer<'_, u64> {
+        Box::pin(async move {
+            let row = sqlx::query(
+                "SELECT COUNT(*) FROM approvals WHERE status = 'pending' AND expires_at > ?",
+            )
+            .bind(now_ms)
+            .fetch_one(&mut self.connection)
+            .await?;
+            Ok(row.try_get::<i64, _>(0)?.unsigned_abs())
+        })
+    }
+
     fn usage(&mut self, hours: Hours, by: By, width: i64) -> Answer<'_, Vec<Usage>> {
         Box::pin(hours::usage(&mut self.connection, hours, by, width))
     }
@@ -105,7 +117,12 @@ fn query(wanted: &Wanted, within: Stretch, most: i64) -> QueryBuilder<Database> 
         }
         query.push(")");
     }
-    for (path, value) in [("key", &wanted.key), ("tenant", &wanted.tenant)] {
+    let named = [
+        ("key", &wanted.key),
+        ("tenant", &wanted.tenant),
+        ("run", &wanted.run),
+    ];
+    for (path, value) in named {
         if let Some(value) = value {
             query.push(format!(" AND body ->> '{path}' = "));
             query.push_bind(value.clone());

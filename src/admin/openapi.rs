@@ -9,7 +9,8 @@ use serde_json::{Map, Value, json};
 use super::{
     auth::CONSOLE,
     query::{Kind, Parameter},
-    routes::{Access, Answer, Route, table},
+    routes::{Access, Answer, Route},
+    table::table,
 };
 
 const SCHEMAS: &str = include_str!("schemas.json");

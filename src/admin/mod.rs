@@ -1,4 +1,4 @@
-//! The control plane: for operators, on its own address. `routes` is its one table; a file each
+//! The control plane: for operators, on its own address. `table` has its routes; a file each
 //! for what operators look at; `ui` is the console's page, embedded.
 
 mod activity;
@@ -16,6 +16,7 @@ mod routes;
 mod sessions;
 mod spend;
 mod stream;
+mod table;
 
 use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 

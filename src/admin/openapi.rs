@@ -9,7 +9,8 @@ use serde_json::{Map, Value, json};
 use super::{
     auth::CONSOLE,
     query::{Kind, Parameter},
-    routes::{Access, Answer, Route, table},
+    routes::{Access, Answer, Route},
+    table::table,
 };
 
 const SCHEMAS: &str = include_str!("schemas.json");
@@ -69,6 +70,9 @@ fn operation(route: &Route) -> Value {
     if let Some(schema) = route.body {
         let body = json!({ "required": true, "content": { "application/json": { "schema": reference(schema) } } });
         members.insert("requestBody".into(), body);
+    }
+    // With a token nothing of the kind is asked for.
+    if route.access == Access::Open && route.body.is_some() {
         parameters.push(json!({ "name": CONSOLE, "in": "header", "required": true, "schema": { "const": "1" } }));
         members.insert("parameters".into(), parameters.into());
     }

@@ -71,6 +71,12 @@ fn summary(config: &Config) {
             key.name, key.tenant
         ));
     }
+    let mut operators: Vec<_> = config.operators.values().collect();
+    operators.sort_by(|a, b| a.name.cmp(&b.name));
+    for operator in operators {
+        let role = operator.role.name();
+        print(&format!("  operator   {} ({role})", operator.name));
+    }
     config
         .warnings
         .iter()

@@ -3,6 +3,7 @@
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};
+use sha2::Digest as _;
 
 use crate::support::{Setup, TestProxy, Upstream};
 
@@ -90,6 +91,38 @@ async fn migrate_makes_the_database_once_and_leaves_a_serving_one_alone() {
     let (code, _) = run(&proxy.setup, &["migrate"]);
     assert_eq!(code, Some(1));
     assert_eq!(proxy.k1().chat("hi").await.status, 200);
+}
+
+#[test]
+fn a_token_for_an_operator_comes_with_the_lines_that_let_it_in() {
+    let setup = setup();
+    let (code, text) = run(
+        &setup,
+        &[
+            "keys",
+            "new",
+            "--operator",
+            "--name",
+            "dana",
+            "--role",
+            "approver",
+        ],
+    );
+    assert_eq!(code, Some(0));
+    let (before, block) = text.split_once("[[operators]]").unwrap();
+    let token = before
+        .lines()
+        .map(str::trim)
+        .find(|line| line.starts_with("tgo-"));
+    let digest = hex::encode(sha2::Sha256::digest(token.unwrap()));
+    assert!(block.contains(&digest));
+    let more = setup.tables(&format!("[[operators]]{block}"));
+    more.write();
+    let (code, text) = run(&more, &["check"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("operator   dana (approver)"), "{text}");
+    let (code, _) = run(&more, &["keys", "new", "--name", "x", "--role", "viewer"]);
+    assert_eq!(code, Some(2), "a client key has no role");
 }
 
 #[test]

@@ -12,6 +12,7 @@ const SHOWN = {
 };
 const SPANS = { "": "any time", 3600: "last hour", 86400: "last 24 hours", 604800: "last 7 days", 2592000: "last 30 days" };
 const EVERY_MS = 2000;
+const AT_ONCE = 200;
 const FIELDS = [["key", "Key"], ["tenant", "Tenant"], ["model", "Model"], ["code", "Code"], ["run", "Run"], ["request_id", "Request id"]];
 
 export async function activity(content, { query, signal }) {
@@ -51,10 +52,15 @@ export async function activity(content, { query, signal }) {
   }
 
   async function follow() {
-    const page = await get("/admin/v1/activity", { ...asked(), after: newest, limit: 200 }, signal);
+    const page = await get("/admin/v1/activity", { ...asked(), after: newest, limit: AT_ONCE }, signal);
     newest = page.newest;
     live.classList.remove("stale");
     const fresh = page.records.map(row);
+    // So many that there may be more below them: the list begins anew, without a gap.
+    if (fresh.length >= AT_ONCE) {
+      body.replaceChildren();
+      next = page.next ?? page.records.at(-1).seq;
+    }
     fresh.forEach((line) => line.classList.add("fresh"));
     body.prepend(...fresh);
     // A page that stays open for days does not grow without end.

@@ -1,6 +1,10 @@
 use sqlx::Executor as _;
 
 use super::*;
+use crate::{
+    engine::record::{Closing, Event, Outcome, Record, Refused, Subject, Summary},
+    store::reader::{self, By, HOUR_MS, Hours, Refusals, Usage},
+};
 
 fn batch(spent: i64) -> Batch {
     Batch {
@@ -54,4 +58,136 @@ async fn a_database_that_is_gone_is_not_made_anew_behind_our_back() {
     std::fs::remove_file(&path).unwrap();
     store.commit(&batch(1)).await.unwrap_err();
     assert!(!path.exists());
+}
+
+fn settled(at: i64, key: &str, model: &str, cost: u64) -> Record {
+    let closing = Closing {
+        subject: Subject {
+            key: Some(key.into()),
+            ..Subject::default()
+        },
+        provider: "p".into(),
+        resolved_model: model.into(),
+        answered_model: None,
+        input_tokens: 10,
+        cached_tokens: 0,
+        output_tokens: 5,
+        reasoning_tokens: 0,
+        cost_nano_usd: cost,
+        estimated: false,
+        usage_suspect: false,
+        outcome: Outcome::Completed,
+        status: 200,
+        tool_calls: 0,
+        duration_ms: 1,
+    };
+    Record {
+        at,
+        request_id: None,
+        event: Event::RequestSettled(Box::new(closing)),
+    }
+}
+
+fn refused(at: i64, rule: Option<&str>) -> Record {
+    let refused = Refused {
+        subject: Subject::default(),
+        code: "insufficient_quota",
+        status: 402,
+        rule: rule.map(str::to_owned),
+        source: None,
+        duration_ms: 1,
+    };
+    Record {
+        at,
+        request_id: None,
+        event: Event::RequestRefused(Box::new(refused)),
+    }
+}
+
+async fn added_up(path: &Path) -> (Vec<Usage>, Vec<Refusals>) {
+    let mut reader = Reader::open(path).await.unwrap();
+    let reader: &mut dyn reader::Reader = &mut reader;
+    let hours = Hours { from: 0, before: 9 };
+    (
+        reader.usage(hours, By::Key, 1).await.unwrap(),
+        reader.refusals(hours).await.unwrap(),
+    )
+}
+
+/// What is added up as it is written is what a database of an earlier version is given when it is
+/// brought to this one.
+#[tokio::test]
+async fn what_was_used_is_added_up_by_the_hour_for_the_past_as_for_the_present() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let path = directory.path().join("a.db");
+    let mut store = Sqlite::open(&path).await.unwrap();
+    let summary = Summary {
+        code: "invalid_api_key",
+        source: None,
+        count: 7,
+    };
+    let records = [
+        settled(0, "a", "m", 1),
+        settled(HOUR_MS - 1, "a", "n", 2),
+        settled(HOUR_MS, "a", "m", 4),
+        settled(HOUR_MS, "b", "m", 8),
+        refused(HOUR_MS, Some("total_requests")),
+        refused(2 * HOUR_MS, Some("total_requests")),
+        refused(0, None),
+        Record {
+            at: 0,
+            request_id: None,
+            event: Event::RefusalsSummed(summary),
+        },
+    ];
+    for some in records.chunks(3) {
+        let batch = Batch {
+            records: some.to_vec(),
+            ..Batch::default()
+        };
+        store.commit(&batch).await.unwrap();
+    }
+    let (usage, refusals) = added_up(&path).await;
+    let told: Vec<_> = usage
+        .iter()
+        .map(|used| {
+            (
+                used.hour,
+                &*used.name,
+                used.requests,
+                used.tokens,
+                used.cost_nano_usd,
+            )
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [(0, "a", 2, 30, 3), (1, "a", 1, 15, 4), (1, "b", 1, 15, 8)]
+    );
+    let counts: Vec<_> = refusals
+        .iter()
+        .map(|refused| {
+            (
+                &*refused.code,
+                &*refused.rule,
+                refused.count,
+                refused.last_hour,
+            )
+        })
+        .collect();
+    assert_eq!(
+        counts,
+        [
+            ("invalid_api_key", "", 7, 0),
+            ("insufficient_quota", "total_requests", 2, 2),
+            ("insufficient_quota", "", 1, 0),
+        ]
+    );
+    drop(store);
+    let mut earlier = connect(&path, Open::Existing).await.unwrap();
+    let back = "DROP TABLE usage_hours; DROP TABLE refusal_hours; PRAGMA user_version = 5";
+    sqlx::raw_sql(back).execute(&mut earlier).await.unwrap();
+    drop(earlier);
+    drop(Sqlite::open(&path).await.unwrap());
+    assert_eq!(added_up(&path).await, (usage, refusals));
 }

@@ -103,11 +103,7 @@ pub async fn run(
             }
             _ = tick.tick() => {
                 ticks += 1;
-                if ticks.is_multiple_of(FORGET_EVERY) {
-                    shared.forget_quiet_runs(shared.clock.now_ms());
-                }
-                pending.changed.extend(active.drain());
-                pending.sweep = true;
+                pending.look_around(ticks, &shared, &mut active);
             }
         }
         pending.add_all(messages);
@@ -213,6 +209,20 @@ async fn gather(
 impl Pending {
     fn add_all(&mut self, messages: Vec<Message>) {
         messages.into_iter().for_each(|message| self.add(message));
+    }
+
+    /// What is to be done now and then, whatever comes in.
+    fn look_around(
+        &mut self,
+        ticks: u64,
+        shared: &Shared,
+        active: &mut HashMap<Arc<str>, Arc<Account>>,
+    ) {
+        if ticks.is_multiple_of(FORGET_EVERY) {
+            shared.forget_quiet_runs(shared.clock.now_ms());
+        }
+        self.changed.extend(active.drain());
+        self.sweep = true;
     }
 
     fn give_all_back(&mut self, shared: &Shared) {

@@ -764,8 +764,7 @@ async fn a_call_approved_in_the_console_is_delivered() {
     );
     assert_eq!(upstream.hits(), 1);
     // A client's own key decides nothing.
-    let answer = proxy
-        .admin()
+    let answer = with(&proxy, crate::support::setup::K1)
         .post(&format!("/admin/v1/approvals/{id}"), approve.to_string())
         .answer()
         .await;

@@ -77,57 +77,66 @@ pub async fn admit(
     call: ChatRequest,
     body: &Bytes,
 ) -> Result<Admission, Rejection> {
-    let books = &proxy.books;
     check_input(asked.policy, &call)?;
     let now_ms = proxy.clock.now_ms();
     let target = resolve(asked.live, asked.policy, &call.model, now_ms)?;
     let contracts = &asked.live.config.contracts;
-    let mut tools = tool_offers::judge(&asked.policy.tools, contracts, &call.offers, body, &call)
+    let tools = tool_offers::judge(&asked.policy.tools, contracts, &call.offers, body, &call)
         .map_err(|denied| Rejection::ToolDenied(Box::new(denied)))?;
     let may_pause = asked.policy.tools.may_pause(contracts);
-    let mut pausing = may_pause.then(|| Pausing::new(proxy, body));
-    if let Some(waiting) = &mut pausing
-        && let Some(parked) = waiting.find(asked).await?
+    let mut granted = Granted {
+        target,
+        tools,
+        reservation: None,
+        cap: None,
+        pausing: may_pause.then(|| Pausing::new(proxy, body)),
+        resumes: None,
+    };
+    if let Some(pausing) = &mut granted.pausing
+        && let Some(parked) = pausing.find(asked).await?
     {
-        let granted = Granted {
-            target,
-            tools,
-            reservation: None,
-            cap: None,
-            pausing,
-            resumes: Some(parked.request_id.as_str().into()),
-        };
+        granted.resumes = Some(parked.request_id.as_str().into());
         let permit = permit::permit(proxy, asked, &call, body, granted);
         return Ok(Admission::Resume(permit, parked));
     }
     if let Some(run) = asked.run {
         run.enter(proxy, asked.policy, now_ms)?;
     }
+    hold(proxy, asked, (&call, body), &mut granted).await?;
+    let permit = permit::permit(proxy, asked, &call, body, granted);
+    Ok(Admission::Send(permit))
+}
+
+/// Reserves what the request may cost at most, and decides on its output cap.
+async fn hold(
+    proxy: &Proxy,
+    asked: &Asked<'_>,
+    (call, body): (&ChatRequest, &Bytes),
+    granted: &mut Granted,
+) -> Result<(), Rejection> {
+    let (books, now_ms) = (&proxy.books, proxy.clock.now_ms());
+    let target = &granted.target;
     if let ApiKey::Missing(_) = target.provider.api_key {
         let provider = target.provider.name.to_string();
         return Err(Rejection::ProviderUnavailable { provider });
     }
-    let purse = asked
-        .live
-        .purse(asked.key)
-        .ok_or(Rejection::GuardUnavailable)?;
+    let purse = asked.live.purse(asked.key);
+    let purse = purse.ok_or(Rejection::GuardUnavailable)?;
     let of_run = asked
         .run
         .and_then(|run| run.purse(proxy, asked.policy, purse));
     let purse = of_run.as_ref().unwrap_or(purse);
     if target.rates.is_none() && purse.counts_cost() {
-        return Err(Rejection::PriceUnknown { model: call.model });
+        let model = call.model.clone();
+        return Err(Rejection::PriceUnknown { model });
     }
-    let earlier = references::check(books, purse, asked, (&call, body), &target).await?;
-    tools.patches.extend(earlier.patches);
-    let earlier = earlier.tokens;
-    let budget = &asked.policy.budget;
-    let cap = Cap::of(budget, &call, &target, purse.needs_cap());
-    let input = tokens::input_bound(&call, body.len()).saturating_add(earlier);
-    let need = cap.need(budget, &call, &target, input);
+    let earlier = references::check(books, purse, asked, (call, body), target).await?;
+    let cap = Cap::of(&asked.policy.budget, call, target, purse.needs_cap());
+    let input = tokens::input_bound(call, body.len()).saturating_add(earlier.tokens);
+    let need = cap.need(&asked.policy.budget, call, target, input);
     let exact = || {
-        let own = tokens::exact_input(&call, body.len(), &target.model);
-        own.saturating_add(earlier)
+        let own = tokens::exact_input(call, body.len(), &target.model);
+        own.saturating_add(earlier.tokens)
     };
     let reserved = reserve(books, purse, need, exact, now_ms).await;
     let mut reservation = reserved.inspect_err(|rejection| {
@@ -135,16 +144,10 @@ pub async fn admit(
             run.ended(proxy, code);
         }
     })?;
-    let granted = Granted {
-        cap: cap.settle(&mut reservation),
-        target,
-        tools,
-        reservation: Some(reservation),
-        pausing,
-        resumes: None,
-    };
-    let permit = permit::permit(proxy, asked, &call, body, granted);
-    Ok(Admission::Send(permit))
+    granted.tools.patches.extend(earlier.patches);
+    granted.cap = cap.settle(&mut reservation);
+    granted.reservation = Some(reservation);
+    Ok(())
 }
 
 /// What the steps of admission have given.

@@ -272,10 +272,8 @@ impl Worker {
             Rejection::KeyGuessing { .. } => return self.proxy.failures.sum(trail.peer),
             _ => {
                 let unknown = matches!(rejection, Rejection::InvalidKey(_));
-                let mut subject = trail.subject.clone();
-                subject.requested_model = rejection.model().map(Into::into);
                 let refused = Refused {
-                    subject,
+                    subject: trail.subject.clone(),
                     code: told.code,
                     status: told.status.as_u16(),
                     rule: rejection.rule(),

@@ -76,6 +76,7 @@ function texts(one, versions, place) {
   const others = versions.filter((_, other) => other !== place);
   const pick = h("select", { "aria-label": "Compare with", onchange: () => {
     const other = others.find((other) => String(other.version) === pick.value);
+    shown.classList.toggle("diff", Boolean(other));
     if (other) fill(shown, difference(other.text, one.text));
     else fill(shown, one.text);
   } }, h("option", { value: "" }, "as written"), others.map((other) => h("option", { value: String(other.version) }, `changes since version ${other.version}`)));

@@ -2,7 +2,7 @@
 // were judged, what it cost.
 
 import { get } from "./api.js";
-import { badge, facts, fill, h } from "./dom.js";
+import { badge, empty, facts, fill, h } from "./dom.js";
 import { pause } from "./activity.js";
 import { GUARDS, KIND, LAYERS, count, duration, fullTime, nanoDollars, outcome } from "./words.js";
 
@@ -16,7 +16,10 @@ export async function request(content, { path: [id], query, signal }) {
     place);
   let known = 0;
   for (;;) {
-    const { records } = await get(`/admin/v1/requests/${encodeURIComponent(id)}`, { near: query.get("near") }, signal);
+    const records = await path(id, query.get("near"), signal);
+    if (records.length === 0) {
+      fill(place, empty("The ledger knows no such request.", h("p", null, "One that has just been made appears within a moment.")));
+    }
     if (records.length !== known) {
       known = records.length;
       fill(place, summary(records), h("h2", null, "Path"), h("ol", { class: "path" }, records.map(step)));
@@ -24,6 +27,16 @@ export async function request(content, { path: [id], query, signal }) {
     // What has ended is not asked about again.
     if (records.some((record) => ["request_settled", "request_refused"].includes(record.kind))) return;
     await pause(EVERY_MS, signal);
+  }
+}
+
+/** Records are written a moment after they were made: what is not there yet is waited for. */
+async function path(id, near, signal) {
+  try {
+    return (await get(`/admin/v1/requests/${encodeURIComponent(id)}`, { near }, signal)).records;
+  } catch (error) {
+    if (error.code === "not_found") return [];
+    throw error;
   }
 }
 

@@ -25,9 +25,6 @@ use crate::{
 pub const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 
-/// More of a model's name is not written down. Characters.
-const LONGEST_MODEL: usize = 128;
-
 /// Why a request is not served. Each variant carries what its message needs.
 #[derive(Debug)]
 pub enum Rejection {
@@ -203,19 +200,6 @@ impl Rejection {
             },
             _ => self.shape().status,
         }
-    }
-
-    /// The model that was asked for, if that is what it is about. A client may have written
-    /// anything there: of a name that is too long the beginning.
-    pub fn model(&self) -> Option<&str> {
-        let (Self::ModelDenied { model }
-        | Self::ModelNotFound { model }
-        | Self::PriceUnknown { model }) = self
-        else {
-            return None;
-        };
-        let end = model.char_indices().nth(LONGEST_MODEL);
-        model.get(..end.map_or(model.len(), |(at, _)| at))
     }
 
     /// Status, headers and body for the client.

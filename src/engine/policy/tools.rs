@@ -159,10 +159,6 @@ impl Contracts {
         self.by_name.values().any(|c| c.output == Output::Untrusted)
     }
 
-    fn any_approval(&self) -> bool {
-        self.by_name.values().any(|c| c.approval != Approval::Never)
-    }
-
     /// Whether a list entry speaks of a scope and so not of a tool that merely has that name: a
     /// client that offers a tool named `search:read` must not gain what the scope allows.
     fn is_scope(&self, entry: &Pattern) -> bool {
@@ -184,11 +180,6 @@ impl ToolRules {
     /// Whether this layer only judges and records.
     pub fn observes(&self, code: &str) -> bool {
         self.observe.contains(&code)
-    }
-
-    /// Whether some call may have to wait for a person.
-    pub fn may_pause(&self, contracts: &Contracts) -> bool {
-        !self.require_approval.is_empty() || contracts.any_approval()
     }
 
     /// The rule by which a person decides on calls of this tool, if one does. `tainted`: data

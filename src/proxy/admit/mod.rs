@@ -83,7 +83,7 @@ pub async fn admit(
     let contracts = &asked.live.config.contracts;
     let tools = tool_offers::judge(&asked.policy.tools, contracts, &call.offers, body, &call)
         .map_err(|denied| Rejection::ToolDenied(Box::new(denied)))?;
-    let may_pause = asked.policy.tools.may_pause(contracts);
+    let may_pause = may_pause(asked, &call);
     let mut granted = Granted {
         target,
         tools,
@@ -105,6 +105,14 @@ pub async fn admit(
     hold(proxy, asked, (&call, body), &mut granted).await?;
     let permit = permit::permit(proxy, asked, &call, body, granted);
     Ok(Admission::Send(permit))
+}
+
+/// Whether a call of a tool that is offered may have to wait for a person. One that was not
+/// offered is blocked in any case.
+fn may_pause(asked: &Asked<'_>, call: &ChatRequest) -> bool {
+    let (rules, contracts) = (&asked.policy.tools, &asked.live.config.contracts);
+    let mut offered = call.offers.tools.iter();
+    offered.any(|tool| rules.approval_rule(contracts, &tool.name, true).is_some())
 }
 
 /// Reserves what the request may cost at most, and decides on its output cap.

@@ -12,7 +12,8 @@ use super::{
 };
 use crate::{
     engine::{
-        chain::{Ruled, Ruling, clean_name},
+        chain::{Ruled, Ruling},
+        names::clean_name,
         record::{ApprovalNote, Event, Record},
     },
     store::{

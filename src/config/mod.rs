@@ -39,7 +39,8 @@ use std::{
 };
 
 use crate::engine::{
-    policy::{Broken, Budget, Contracts, Edition, Key, Policy, Seals},
+    contract::Contracts,
+    policy::{Broken, Budget, Edition, Key, Policy, Seals},
     pricing::OperatorPrice,
 };
 

@@ -14,8 +14,9 @@ use super::{
     tools, unenforced,
     values::{needle, one_of, pattern, policy_id, positive},
 };
-use crate::engine::policy::{
-    Binding, Contracts, InputRules, ModelRules, Pattern, Policy, RateLimits, Status,
+use crate::engine::{
+    contract::Contracts,
+    policy::{Binding, InputRules, ModelRules, Pattern, Policy, RateLimits, Status},
 };
 
 /// All policy versions there are.

@@ -1,6 +1,6 @@
 //! Tools that can do anything: a shell, SQL or HTTP by any name. No rule can judge what they do.
 
-use crate::engine::chain::{ArgumentRule, Json};
+use crate::engine::{contract::ArgumentRule, json::Json};
 
 /// What to tell the operator of such a tool.
 pub(super) fn warning(name: &str, schema: Option<&Json>, rules: &[ArgumentRule]) -> Option<String> {

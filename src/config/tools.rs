@@ -12,13 +12,13 @@ use super::{
     values::{flag, kind, one_of, text},
 };
 use crate::engine::{
-    chain::{
-        ArgumentRule, Bound, Conditions, Decimal, HostPattern, Json, NEVER_OBSERVED, OBSERVABLE,
-        Pointer, Scalar, Schema, WholePattern, is_plain_path, is_tool_name,
+    chain::{NEVER_OBSERVED, OBSERVABLE, is_tool_name},
+    contract::{
+        Approval, ArgumentRule, Bound, Conditions, Contract, Contracts, Effect, HostPattern,
+        Output, Scalar, Schema, WholePattern, is_plain_path,
     },
-    policy::{
-        Approval, Batch, Contract, Contracts, Effect, OnBlock, OnOffer, Output, Pattern, ToolRules,
-    },
+    json::{Decimal, Json, Pointer},
+    policy::{Batch, OnBlock, OnOffer, Pattern, ToolRules},
 };
 
 pub(super) fn contracts(root: &mut Table<'_>) -> Contracts {

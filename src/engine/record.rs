@@ -7,7 +7,8 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::{
-    chain::{GuardResult, Judgement, clean_name},
+    chain::{GuardResult, Judgement},
+    names::clean_name,
     run::Taken,
 };
 

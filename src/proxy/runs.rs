@@ -8,9 +8,11 @@ use super::{Proxy, live::Live, rejection::Rejection};
 use crate::{
     books::{OpenRun, Purse},
     engine::{
+        budget::LimitSpec,
         call::ChatRequest,
         chain::{Conversation, Facts},
-        policy::{Contract, Key, Policy},
+        contract::Contract,
+        policy::{Key, Policy},
         run::{MissingRun, Run, RunGuard},
     },
 };
@@ -101,9 +103,8 @@ impl InRun {
     /// All limits of the request: those of its run, and those of its key.
     pub fn purse(&self, proxy: &Proxy, policy: &Policy, purse: &Purse) -> Option<Purse> {
         let open = self.open.as_ref()?;
-        let limits = policy
-            .run
-            .limits(&open.key, &open.id, &policy.budget.calendar);
+        let calendar = &policy.budget.calendar;
+        let limits = LimitSpec::of_run(&open.key, &open.id, &policy.run, calendar);
         let name: Arc<str> = format!("run/{}/{}", open.key, open.id).into();
         let own = proxy.books.purse(&name, &limits, policy.run.parallel());
         Some(purse.with_run(&own))

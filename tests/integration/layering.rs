@@ -17,6 +17,19 @@ const ROW: &[&[&str]] = &[
     &["main"],
 ];
 
+/// The same within the decision core.
+const ENGINE_ROW: &[&[&str]] = &[
+    &["json", "money", "names", "sse"],
+    &["pricing", "run"],
+    &["contract"],
+    &["policy"],
+    &["budget", "call"],
+    &["tokens", "chain"],
+    &["record", "chat"],
+    &["guard"],
+    &["responses"],
+];
+
 /// The decision core reads no clock and writes no log: what it needs is handed to it.
 const PURE: &str = "engine";
 
@@ -42,6 +55,53 @@ fn modules_know_only_what_stands_before_them() {
     }
     assert!(read > 3, "only {read} files were read");
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn parts_of_the_core_know_only_what_stands_before_them() {
+    let core = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/engine");
+    let is_known = |name: &str| step_in(ENGINE_ROW, name).is_some();
+    let mut wrong = Vec::new();
+    for file in rust_files(&core) {
+        let relative = file.strip_prefix(&core).unwrap();
+        let (part, path) = (module_of(relative), relative.display().to_string());
+        if part == "mod" || path.contains("tests") {
+            continue;
+        }
+        assert!(is_known(&part), "{part} is not in the row of the core");
+        let text = fs::read_to_string(&file).unwrap();
+        let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+        let own = step_in(ENGINE_ROW, &part);
+        let used = parts_used(product, relative);
+        let not_before = |used: &String| *used != part && step_in(ENGINE_ROW, used) >= own;
+        let found = used
+            .into_iter()
+            .filter(|used| is_known(used) && not_before(used));
+        wrong.extend(found.map(|used| format!("src/engine/{path}: may not use `{used}`")));
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_wrong_use_within_the_core_is_found() {
+    let used = |text, path| parts_used(text, Path::new(path)).contains("chain");
+    assert!(used(
+        "use super::{json::Json, chain::Call};",
+        "policy/mod.rs"
+    ));
+    assert!(used("use super::super::chain::Call;", "policy/tools.rs"));
+    assert!(used(
+        "use crate::engine::{money, chain::Call};",
+        "policy/tools.rs"
+    ));
+    assert!(!used("use super::chain::Call;", "policy/tools.rs"));
+}
+
+/// Parts of the core that a file of it names, by the crate's path or relative to its own.
+fn parts_used(text: &str, relative: &Path) -> BTreeSet<String> {
+    let own = relative.components().count();
+    let depth = own - usize::from(relative.ends_with("mod.rs"));
+    names_after(text, &["crate::engine::", &"super::".repeat(depth)])
 }
 
 #[test]
@@ -112,20 +172,28 @@ fn violations(module: &str, text: &str) -> Vec<String> {
 }
 
 fn step(module: &str) -> Option<usize> {
-    ROW.iter().position(|modules| modules.contains(&module))
+    step_in(ROW, module)
+}
+
+fn step_in(row: &[&[&str]], module: &str) -> Option<usize> {
+    row.iter().position(|modules| modules.contains(&module))
 }
 
 /// The first name of every path that begins at the crate, in `use` lines and in the code.
 fn used_modules(text: &str) -> BTreeSet<String> {
+    names_after(text, &["crate::", "tallygate::"])
+}
+
+fn names_after(text: &str, roots: &[&str]) -> BTreeSet<String> {
     let code = text
         .lines()
         .map(|line| line.split("//").next().unwrap_or_default())
         .collect::<Vec<_>>()
         .join("\n");
-    ["crate::", "tallygate::"]
+    roots
         .iter()
         .flat_map(|root| {
-            code.match_indices(root)
+            code.match_indices(*root)
                 .map(|(at, root)| &code[at + root.len()..])
         })
         .flat_map(first_names)

@@ -11,13 +11,17 @@ mod lease;
 mod tests;
 mod window;
 
-use std::sync::Arc;
+use std::{num::NonZeroU64, sync::Arc};
 
 pub use self::{
     lease::{Lease, grant},
     window::{MINUTE_MS, Period, Window, bucket, live_after},
 };
-use super::policy::{Amounts, Budget, Calendar, RateLimits};
+use super::{
+    money::Money,
+    policy::{Amounts, Budget, Calendar, RateLimits},
+    run::RunRules,
+};
 
 /// What an account counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -101,6 +105,30 @@ impl LimitSpec {
             &format!("tenant {tenant:?}"),
             budget,
         )
+    }
+
+    /// A run's own accounts, which count like every other limit: exactly, over crashes.
+    pub fn of_run(key: &str, run: &str, rules: &RunRules, calendar: &Calendar) -> Vec<Self> {
+        let cost = rules.max_cost.map(Money::nanos);
+        let tokens = rules.max_tokens.map(NonZeroU64::get);
+        let steps = rules.max_iterations.map(NonZeroU64::get);
+        let limits = [
+            ("run.max_iterations", Unit::Requests, steps),
+            ("run.max_cost_usd", Unit::Cost, cost),
+            ("run.max_tokens", Unit::Tokens, tokens),
+        ];
+        let given = limits.into_iter().filter_map(|(name, unit, limit)| {
+            Some(Self {
+                account: format!("run/{key}/{run}/{}", unit.name()).into(),
+                name,
+                subject: format!("run {run:?} of key {key:?}").into(),
+                unit,
+                window: Window::Total,
+                limit: limit?,
+                calendar: calendar.clone(),
+            })
+        });
+        given.collect()
     }
 
     pub fn of_all(budget: &Budget) -> Vec<Self> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::judge::of_arguments;
 use crate::engine::{
     call::{Api, History, Step},
-    policy::{Contracts, Output},
+    contract::{Contracts, Output},
     run::{Made, Past, RunGuard},
 };
 
@@ -84,7 +84,7 @@ fn taints(step: &Step, contracts: &Contracts) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::policy::Contract;
+    use crate::engine::contract::Contract;
 
     fn read(body: &str) -> Conversation {
         let web = Contract {

@@ -3,8 +3,12 @@
 use sha2::{Digest, Sha256};
 
 use super::{
-    Block, Call, CallGuard, Content, Finding, FindingKind, GuardOutcome, GuardResult, Json,
-    Judgement, LAYERS, Layer, Proposal, canonical, clean_name, whole, wrapper,
+    Block, Call, CallGuard, Content, Finding, FindingKind, GuardOutcome, GuardResult, Judgement,
+    LAYERS, Layer, Proposal, whole, wrapper,
+};
+use crate::engine::{
+    json::{Json, canonical},
+    names::clean_name,
 };
 
 pub(super) fn judge(guard: &CallGuard, call: &Call) -> Judgement {

@@ -10,13 +10,11 @@ mod allowed;
 mod approval;
 mod arguments;
 mod facts;
-mod json;
 mod judge;
 mod loops;
 mod notice;
 mod offered;
 mod order;
-mod pointer;
 mod ruling;
 mod schema;
 mod tenant;
@@ -30,21 +28,18 @@ use std::sync::Arc;
 use serde::Serialize;
 
 pub use self::{
-    arguments::{
-        ArgumentRule, Bound, Conditions, HostPattern, Scalar, WholePattern, is_plain_path,
-    },
     facts::{Conversation, Facts},
-    json::{Decimal, Json, canonical},
-    notice::{clean_name, guard_object, notice},
+    notice::{guard_object, notice},
     offered::{Offered, OfferedTool},
-    pointer::Pointer,
     ruling::{Docket, Paused, Ruled, Ruling},
-    schema::{Schema, SchemaFault},
     whole::is_tool_name,
     wrapper::is_name as is_wrapper,
 };
 use super::{
-    policy::{Contracts, ToolRules},
+    contract::Contracts,
+    json::Json,
+    names::clean_name,
+    policy::ToolRules,
     run::{Made, Token},
 };
 

@@ -3,7 +3,8 @@
 //! Each ruling lets one call pass, or not: that of its tool with exactly its arguments. A call
 //! for which there is none stays blocked.
 
-use super::{Block, Judgement, approval, clean_name};
+use super::{Block, Judgement, approval};
+use crate::engine::names::clean_name;
 
 /// What became of one approval.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Layer 4: do the arguments that name a tenant name the authenticated one? Missing is no.
 
-use super::{CallGuard, Content, Finding, Json, Proposal, pointer::Found};
+use super::{CallGuard, Content, Finding, Proposal};
+use crate::engine::json::{Found, Json, Pointer};
 
 pub(super) const CODE: &str = "cross_tenant_denied";
 
@@ -8,7 +9,7 @@ pub(super) fn ask(guard: &CallGuard, proposal: &Proposal<'_>) -> Vec<Finding> {
     let Some(contract) = guard.contracts.find(&proposal.tool) else {
         return Vec::new();
     };
-    let finding = |pointer: &super::Pointer| {
+    let finding = |pointer: &Pointer| {
         let problem = match &proposal.content {
             Ok(Content::Json(arguments)) => problem(pointer.find(arguments), &guard.tenant)?,
             Ok(Content::Text) | Err(_) => "cannot be looked for in free text",

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use super::*;
 use crate::engine::{
-    policy::{Approval, Contract, Effect, Pattern},
+    contract::{Approval, ArgumentRule, Bound, Conditions, Contract, Effect, Schema},
+    json::{Decimal, Pointer},
+    policy::Pattern,
     record::{JudgedCall, Subject},
 };
 

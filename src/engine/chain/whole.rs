@@ -1,10 +1,8 @@
 //! Layer 1: is the call whole? A name, and arguments that are one complete JSON object within
 //! bounds, of which no two readers can disagree.
 
-use super::{
-    Call, CallGuard, CallKind, Content, Finding, Json, Proposal,
-    json::{Fault, MAX_BYTES},
-};
+use super::{Call, CallGuard, CallKind, Content, Finding, Proposal};
+use crate::engine::json::{Fault, Json, MAX_BYTES};
 
 pub(super) const CODE: &str = "malformed_output";
 

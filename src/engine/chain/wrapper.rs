@@ -2,7 +2,8 @@
 //! `multi_tool_use.parallel`, and some client libraries take them out again, so each is judged
 //! as a call of its own.
 
-use super::{Call, CallGuard, CallKind, Content, Json, Proposal};
+use super::{Call, CallGuard, CallKind, Content, Proposal};
+use crate::engine::json::Json;
 
 const WRAPPERS: &[&str] = &["parallel", "multi_tool_use.parallel"];
 /// Written before the name of each call in a wrapper.

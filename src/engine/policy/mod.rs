@@ -1,6 +1,6 @@
-//! What a policy, a key and a tool contract say, as plain checked data.
+//! What a policy and a key say, as plain checked data.
 //!
-//! `config/check.rs` builds these from TOML; a value that would make no sense cannot be
+//! `config` builds these from TOML; a value that would make no sense cannot be
 //! expressed. Nothing here reads a file, a clock or the network.
 
 mod seals;
@@ -14,9 +14,7 @@ use super::{
 };
 
 pub use self::seals::{Broken, Edition, Seals};
-pub use self::tools::{
-    Approval, Batch, Contract, Contracts, Effect, OnBlock, OnOffer, Output, ToolRules,
-};
+pub use self::tools::{Batch, OnBlock, OnOffer, ToolRules};
 
 /// The rules one or more keys are bound to: one file in `policies_dir`.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,12 +1,7 @@
-//! `[tools]` of a policy and the `[tools.…]` contracts: which tools may be offered and called.
-
-use std::{collections::HashMap, sync::Arc};
+//! `[tools]` of a policy: which tools may be offered and called, and by whose leave.
 
 use super::Pattern;
-use crate::engine::{
-    chain::{ArgumentRule, Pointer, Schema},
-    run::OrderRules,
-};
+use crate::engine::contract::{Approval, Contracts, Effect};
 
 /// `[tools]`: what a policy says of tools. `deny` wins over `allow`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -53,121 +48,6 @@ pub enum Batch {
     All,
     /// The allowed ones go on.
     Each,
-}
-
-/// `[tools.NAME]`: what the operator knows of a tool, whoever offers it.
-#[derive(Debug, Clone, Default)]
-pub struct Contract {
-    pub scope: Option<Box<str>>,
-    pub effect: Option<Effect>,
-    /// Absent: the schema that the request offers is asked.
-    pub schema: Option<Arc<Schema>>,
-    /// Each must be there and equal the tenant of the key.
-    pub tenant_arguments: Vec<Pointer>,
-    pub arguments: Vec<ArgumentRule>,
-    pub approval: Approval,
-    pub output: Output,
-    pub order: OrderRules,
-    /// Asked again and again on purpose: no loop.
-    pub pollable: bool,
-    /// Whether the same call may pass again in its run. Absent: the policy says.
-    pub idempotent: Option<bool>,
-}
-
-impl Contract {
-    /// Whether what a run did before can decide on a call of the tool.
-    pub fn needs_run(&self) -> bool {
-        !self.order.is_empty() || self.idempotent.is_some()
-    }
-
-    /// Whether data from outside can decide on it.
-    pub fn minds_taint(&self) -> bool {
-        self.approval == Approval::WhenTainted || self.order.never_after_untrusted
-    }
-}
-
-/// Whether a person decides on each call of the tool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Approval {
-    #[default]
-    Never,
-    Always,
-    /// Once the result of an untrusted tool stands in the conversation.
-    WhenTainted,
-}
-
-/// What the results of a tool are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Output {
-    #[default]
-    Trusted,
-    /// Data from outside, which may try to command the model.
-    Untrusted,
-}
-
-/// What a call of the tool does to the world.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Effect {
-    Read,
-    Write,
-    ExternalWrite,
-    Billing,
-}
-
-impl Effect {
-    pub const NAMES: &[(&'static str, Self)] = &[
-        ("read", Self::Read),
-        ("write", Self::Write),
-        ("external_write", Self::ExternalWrite),
-        ("billing", Self::Billing),
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::ExternalWrite => "external_write",
-            Self::Billing => "billing",
-        }
-    }
-}
-
-/// All contracts, by the name that a call must have: `search.web`, `namespace.name`,
-/// `type:local_shell`.
-#[derive(Debug, Clone, Default)]
-pub struct Contracts {
-    by_name: HashMap<Box<str>, Contract>,
-}
-
-impl Contracts {
-    pub fn new(contracts: impl IntoIterator<Item = (Box<str>, Contract)>) -> Self {
-        Self {
-            by_name: contracts.into_iter().collect(),
-        }
-    }
-
-    pub fn find(&self, name: &str) -> Option<&Contract> {
-        self.by_name.get(name)
-    }
-
-    pub fn scopes(&self) -> impl Iterator<Item = &str> {
-        self.by_name.values().filter_map(|c| c.scope.as_deref())
-    }
-
-    /// Whether the results of some tool are data from outside.
-    pub fn any_untrusted(&self) -> bool {
-        self.by_name.values().any(|c| c.output == Output::Untrusted)
-    }
-
-    /// Whether a list entry speaks of a scope and so not of a tool that merely has that name: a
-    /// client that offers a tool named `search:read` must not gain what the scope allows.
-    fn is_scope(&self, entry: &Pattern) -> bool {
-        let scoped = match entry {
-            Pattern::Exact(_) => true,
-            Pattern::Prefix(prefix) => prefix.contains(':'),
-        };
-        scoped && self.scopes().any(|scope| entry.matches(scope))
-    }
 }
 
 impl ToolRules {
@@ -217,10 +97,20 @@ impl ToolRules {
             // `*` is every function; what runs at the provider must be named as such.
             let named = family.is_none_or(|family| text.starts_with(family))
                 && entry.matches(name)
-                && (contract.is_some() || !contracts.is_scope(entry));
+                && (contract.is_some() || !is_scope(contracts, entry));
             named || scope.is_some_and(|scope| entry.matches(scope))
         })
     }
+}
+
+/// Whether a list entry speaks of a scope and so not of a tool that merely has that name: a
+/// client that offers a tool named `search:read` must not gain what the scope allows.
+fn is_scope(contracts: &Contracts, entry: &Pattern) -> bool {
+    let scoped = match entry {
+        Pattern::Exact(_) => true,
+        Pattern::Prefix(prefix) => prefix.contains(':'),
+    };
+    scoped && contracts.scopes().any(|scope| entry.matches(scope))
 }
 
 /// Whether a list that protects names the tool: by its name in any spelling, its scope or effect.
@@ -260,6 +150,7 @@ fn is_invisible(char: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::contract::Contract;
 
     fn rules(allow: Option<&[&str]>, deny: &[&str]) -> ToolRules {
         let read = |names: &[&str]| names.iter().map(|n| Pattern::parse(n).unwrap()).collect();

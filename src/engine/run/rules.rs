@@ -2,11 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use crate::engine::{
-    budget::{LimitSpec, Unit, Window},
-    money::Money,
-    policy::Calendar,
-};
+use crate::engine::money::Money;
 
 /// `[run]`: what one run may use. An absent member sets no limit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -65,31 +61,6 @@ impl OrderRules {
 }
 
 impl RunRules {
-    /// The run's own accounts, which count like every other limit: exactly, over crashes.
-    pub fn limits(&self, key: &str, run: &str, calendar: &Calendar) -> Vec<LimitSpec> {
-        let cost = self.max_cost.map(Money::nanos);
-        let tokens = self.max_tokens.map(NonZeroU64::get);
-        let steps = self.max_iterations.map(NonZeroU64::get);
-        [
-            ("run.max_iterations", Unit::Requests, steps),
-            ("run.max_cost_usd", Unit::Cost, cost),
-            ("run.max_tokens", Unit::Tokens, tokens),
-        ]
-        .into_iter()
-        .filter_map(|(name, unit, limit)| {
-            Some(LimitSpec {
-                account: format!("run/{key}/{run}/{}", unit.name()).into(),
-                name,
-                subject: format!("run {run:?} of key {key:?}").into(),
-                unit,
-                window: Window::Total,
-                limit: limit?,
-                calendar: calendar.clone(),
-            })
-        })
-        .collect()
-    }
-
     /// Requests of a run that may be open at once; 0: any number.
     pub fn parallel(&self) -> u64 {
         self.max_parallel_units.map_or(0, NonZeroU64::get)

@@ -5,7 +5,7 @@ use std::{fmt::Write as _, time::Duration};
 use http::StatusCode;
 
 use super::{KeyFault, Rejection, UpstreamFault};
-use crate::{books::Shortfall, engine::chain::clean_name};
+use crate::{books::Shortfall, engine::names::clean_name};
 
 /// SDKs ignore or misread longer waits: from here on they are told not to retry by themselves.
 const LONGEST_RETRY: Duration = Duration::from_millis(60_010);

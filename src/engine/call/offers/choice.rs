@@ -9,7 +9,7 @@ use crate::engine::{
         cursor::{Cursor, Span},
         invalid,
     },
-    chain::clean_name,
+    names::clean_name,
 };
 
 /// What the request says of calls besides offering tools.

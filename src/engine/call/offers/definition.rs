@@ -9,7 +9,7 @@ use crate::engine::{
         cursor::{Cursor, Span},
         invalid,
     },
-    chain::clean_name,
+    names::clean_name,
 };
 
 /// Lists within lists: a namespace in a toolset in the request's list is the deepest we follow.

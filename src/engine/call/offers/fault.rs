@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::engine::{
     call::{cursor::NotText, misspelt},
-    chain::clean_name,
+    names::clean_name,
 };
 
 /// What is wrong with one entry, as the end of a sentence about it.

@@ -13,7 +13,7 @@ use crate::engine::{
         cursor::{Cursor, Span},
         invalid,
     },
-    chain::clean_name,
+    names::clean_name,
 };
 
 #[derive(Debug, PartialEq, Eq)]

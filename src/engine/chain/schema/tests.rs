@@ -1,5 +1,5 @@
-use super::{compile::Schema, judge};
-use crate::engine::chain::{FindingKind, Json};
+use super::judge;
+use crate::engine::{chain::FindingKind, contract::Schema, json::Json};
 
 fn contract(text: &str) -> Schema {
     Schema::compile(text).unwrap_or_else(|fault| panic!("{fault:?}"))

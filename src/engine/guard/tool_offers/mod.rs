@@ -9,8 +9,10 @@ use std::borrow::Cow;
 
 use crate::engine::{
     call::offers::{Asks, Companions, Offers, Patch, Server, Tool, ToolKind},
-    chain::{Offered, clean_name},
-    policy::{Contracts, OnOffer, ToolRules},
+    chain::Offered,
+    contract::Contracts,
+    names::clean_name,
+    policy::{OnOffer, ToolRules},
     record::OfferNotes,
 };
 

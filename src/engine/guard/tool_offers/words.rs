@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Bench, Complaint, DENY, OfferDenied};
-use crate::engine::{chain::clean_name, policy::Pattern};
+use crate::engine::{names::clean_name, policy::Pattern};
 
 /// How many names a message tells; the rest it counts.
 const TOLD: usize = 8;

@@ -6,9 +6,6 @@
 //! and any other schema that cannot be used blocks the call. Both are bounded in size, depth and
 //! work, and never lead out of their own text.
 
-mod compile;
-mod patterns;
-mod shape;
 #[cfg(test)]
 mod tests;
 
@@ -16,8 +13,12 @@ use std::sync::OnceLock;
 
 use jsonschema::error::ValidationErrorKind;
 
-pub use self::compile::{Schema, SchemaFault};
-use super::{CallGuard, Content, Finding, FindingKind, Json, Proposal, notice::clean_pointer};
+use super::{CallGuard, Content, Finding, FindingKind, Proposal};
+use crate::engine::{
+    contract::{Schema, SchemaFault},
+    json::Json,
+    names::clean_pointer,
+};
 
 pub(super) const CODE: &str = "schema_invalid";
 

@@ -3,11 +3,15 @@
 //! of numbers is kept: nothing is rounded.
 
 mod decimal;
+mod pointer;
 mod read;
 #[cfg(test)]
 mod tests;
 
-pub use self::decimal::Decimal;
+pub use self::{
+    decimal::Decimal,
+    pointer::{Found, Pointer},
+};
 
 /// A value as it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,10 +7,7 @@ use super::{
     patterns::{MAX_COMPILED, Patterns},
     shape::Shape,
 };
-use crate::engine::chain::{
-    Json,
-    json::{Extent, Fault},
-};
+use crate::engine::json::{Extent, Fault, Json};
 
 /// A schema, ready to be asked.
 #[derive(Debug)]
@@ -65,7 +62,7 @@ impl Schema {
     ///
     /// # Errors
     /// As `compile`.
-    pub(super) fn offered(text: &str) -> Result<Self, SchemaFault> {
+    pub fn offered(text: &str) -> Result<Self, SchemaFault> {
         if text.len() > MAX_OFFERED_BYTES {
             return Err(fault("it is too large (at most 64 KiB)"));
         }
@@ -80,17 +77,17 @@ impl Schema {
         })
     }
 
-    pub(super) fn validator(&self) -> &Validator {
+    pub fn validator(&self) -> &Validator {
         &self.validator
     }
 
     /// How many patterns are not asked.
-    pub(super) fn left_out(&self) -> usize {
+    pub fn left_out(&self) -> usize {
         self.patterns.left_out
     }
 
     /// Whether judging these arguments is bounded in work and depth.
-    pub(super) fn has_bounds_for(&self, arguments: &Json) -> bool {
+    pub fn has_bounds_for(&self, arguments: &Json) -> bool {
         let Extent {
             values,
             depth,
@@ -106,7 +103,7 @@ impl Schema {
     }
 
     /// Whether the first thing that is wrong can be looked for in bounded time.
-    pub(super) fn explains(&self) -> bool {
+    pub fn explains(&self) -> bool {
         !self.shape.cyclic && self.shape.unfolded <= MAX_EXPLAINED
     }
 }

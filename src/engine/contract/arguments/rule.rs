@@ -1,7 +1,7 @@
 //! One rule about one place in a call's arguments.
 
 use super::{HostPattern, paths};
-use crate::engine::chain::{Json, Pointer, json::Decimal};
+use crate::engine::json::{Decimal, Found, Json, Pointer};
 
 /// `{ at = "/amount", max = 100, … }`.
 #[derive(Debug, Clone)]
@@ -70,9 +70,21 @@ fn last_line(error: &regex::Error) -> String {
     last.trim_start_matches("error: ").to_owned()
 }
 
+impl ArgumentRule {
+    /// The member of the rule that the arguments break, and how; never with the value.
+    pub fn breach(&self, arguments: &Json) -> Option<(&'static str, String)> {
+        match self.at.find(arguments) {
+            Found::Nothing | Found::Value(Json::Null) => {
+                self.required.then(|| ("required", "is missing".to_owned()))
+            }
+            Found::Ambiguous => Some(("at", "stands there in another spelling".to_owned())),
+            Found::Value(value) => self.must.breach(value),
+        }
+    }
+}
+
 impl Conditions {
-    /// The member that the value breaks, and how; never with the value.
-    pub(super) fn breach(&self, value: &Json) -> Option<(&'static str, String)> {
+    fn breach(&self, value: &Json) -> Option<(&'static str, String)> {
         if let Json::Array(items) = value {
             return items.iter().find_map(|item| self.breach(item));
         }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::compile::{SchemaFault, fault};
-use crate::engine::chain::Json;
+use crate::engine::json::Json;
 
 /// Measures of a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

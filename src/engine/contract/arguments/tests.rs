@@ -1,7 +1,5 @@
-use super::{
-    ArgumentRule, Bound, Conditions, HostPattern, Scalar, WholePattern, judge, paths::is_below,
-};
-use crate::engine::chain::{Json, Pointer, json::Decimal};
+use super::{ArgumentRule, Bound, Conditions, HostPattern, Scalar, WholePattern, paths::is_below};
+use crate::engine::json::{Decimal, Json, Pointer};
 
 fn rule(must: Conditions) -> ArgumentRule {
     ArgumentRule {
@@ -14,7 +12,8 @@ fn rule(must: Conditions) -> ArgumentRule {
 
 /// The member of the rule that the arguments break.
 fn broken(rule: &ArgumentRule, arguments: &str) -> Option<&'static str> {
-    judge(rule, &Json::parse(arguments).unwrap()).map(|(member, _)| member)
+    rule.breach(&Json::parse(arguments).unwrap())
+        .map(|(member, _)| member)
 }
 
 fn bound(text: &str) -> Option<Bound> {

@@ -153,6 +153,7 @@ async fn open(config: Config, clock: Clock) -> anyhow::Result<(Proxy, Seals)> {
         clock,
         failures: Default::default(),
         listings: Default::default(),
+        breakers: Default::default(),
         before_release,
     };
     Ok((proxy, seals))

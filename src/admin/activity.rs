@@ -16,6 +16,7 @@ use crate::store::{
 pub(super) const KINDS: &[&str] = &[
     "started",
     "request_started",
+    "attempt_failed",
     "request_settled",
     "request_refused",
     "call_judged",

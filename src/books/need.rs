@@ -14,7 +14,10 @@ pub struct Need {
     pub choices: u64,
     /// Sound can come in or go out.
     pub audio: bool,
-    pub rates: Option<Arc<Rates>>,
+    /// Of each place that may answer: the dearest counts. Empty: nobody counts money.
+    pub rates: Vec<Arc<Rates>>,
+    /// So many attempts may have to be paid.
+    pub attempts: u64,
 }
 
 impl Need {
@@ -23,10 +26,16 @@ impl Need {
         let output = cap.saturating_mul(self.choices);
         match unit {
             Unit::Requests => 1,
-            Unit::Tokens => self.input_tokens.saturating_add(output),
-            Unit::Cost => self.rates.as_ref().map_or(0, |rates| {
-                rates.worst(self.input_tokens, output, self.audio).nanos()
-            }),
+            Unit::Tokens => {
+                let once = self.input_tokens.saturating_add(output);
+                once.saturating_mul(self.attempts)
+            }
+            Unit::Cost => {
+                let worst =
+                    |rates: &Arc<Rates>| rates.worst(self.input_tokens, output, self.audio).nanos();
+                let dearest = self.rates.iter().map(worst).max().unwrap_or(0);
+                dearest.saturating_mul(self.attempts)
+            }
         }
     }
 

@@ -40,6 +40,7 @@ use std::{
 
 use crate::engine::{
     contract::Contracts,
+    failover::BreakerRules,
     policy::{Broken, Budget, Edition, Key, Policy, Seals},
     pricing::OperatorPrice,
 };
@@ -201,6 +202,7 @@ pub struct Provider {
     /// The request member in which this upstream obeys an output cap.
     pub cap_member: CapMember,
     pub http: HttpVersion,
+    pub breaker: BreakerRules,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

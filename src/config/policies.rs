@@ -12,11 +12,16 @@ use super::{
     runs,
     text::suggestion,
     tools, unenforced,
-    values::{needle, one_of, pattern, policy_id, positive},
+    values::{
+        check_name, count, flag, needle, one_of, pattern, policy_id, positive, text, timeout,
+    },
 };
 use crate::engine::{
     contract::Contracts,
-    policy::{Binding, InputRules, ModelRules, Pattern, Policy, RateLimits, Status},
+    failover::RetryRules,
+    policy::{
+        Binding, InputRules, ModelRules, Pattern, Policy, RateLimits, Role, RoleRoute, Status,
+    },
 };
 
 /// All policy versions there are.
@@ -166,6 +171,8 @@ fn policy(
     let input = table.section("input", input_rules);
     let run = table.section("run", runs::run);
     let loops = table.section("loops", runs::loops);
+    let retry = table.section("retry", retry_rules);
+    let roles = table.named("roles", |name, table| role(name, table, providers));
     let tools = table.section("tools", |table| tools::rules(table, contracts));
     let (id, version) = (id?, version?);
     if others
@@ -190,6 +197,8 @@ fn policy(
         tools: Arc::new(tools?),
         run: run?,
         loops: loops?,
+        retry: retry?,
+        roles: roles.into_iter().flatten().flatten().collect(),
     })
 }
 
@@ -238,6 +247,39 @@ fn rate_limits(table: &mut Table<'_>) -> RateLimits {
         table.place_of("burst").mistake(complaint);
     }
     limits
+}
+
+fn retry_rules(table: &mut Table<'_>) -> RetryRules {
+    let default = RetryRules::default();
+    let most = table.optional("max_retries", count);
+    let backoff = table.optional("backoff", timeout);
+    RetryRules {
+        max_retries: most.map(|most| u32::try_from(most).unwrap_or(u32::MAX)),
+        backoff_ms: backoff.map_or(default.backoff_ms, |backoff| {
+            u64::try_from(backoff.as_millis()).unwrap_or(u64::MAX)
+        }),
+        after_timeout: table.or("after_timeout", default.after_timeout, flag),
+    }
+}
+
+fn role(name: &str, table: &mut Table<'_>, providers: &Providers<'_>) -> Option<Role> {
+    if let Err(message) = check_name(name) {
+        table.place().mistake(message);
+    }
+    let empty = "an empty list leads nowhere";
+    let routes = table.filled_list("routes", empty, |value| providers.route(text(value)?));
+    if !table.has("routes") {
+        table.place().mistake("routes are missing");
+    }
+    let routes = routes?.into_iter().flatten().map(|route| RoleRoute {
+        provider: Arc::clone(&route.provider.name),
+        model: route.model,
+    });
+    let role = Role {
+        name: name.into(),
+        routes: routes.collect(),
+    };
+    (!role.routes.is_empty()).then_some(role)
 }
 
 fn input_rules(table: &mut Table<'_>) -> InputRules {

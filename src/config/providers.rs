@@ -8,9 +8,9 @@ use super::{
     secret::api_key,
     text::suggestion,
     urls::{base_url, forwardable},
-    values::{check_name, flag, model, one_of, pattern, timeout},
+    values::{check_name, flag, model, one_of, pattern, positive, timeout},
 };
-use crate::engine::policy::Pattern;
+use crate::engine::{failover::BreakerRules, policy::Pattern};
 
 /// What the file says of providers.
 pub(super) struct Providers<'a> {
@@ -97,6 +97,7 @@ fn openai(name: &str, table: &mut Table<'_>) -> Option<Provider> {
         stream_usage: table.or("stream_usage", true, flag),
         cap_member: table.or("cap_member", CapMember::AsClient, one_of(CAP_MEMBERS)),
         http: table.or("http", HttpVersion::Auto, one_of(HTTP_VERSIONS)),
+        breaker: table.table("breaker", breaker).unwrap_or_default(),
         name: name.into(),
         dialect: Dialect::OpenAi,
     };
@@ -128,7 +129,33 @@ fn sandbox(name: &str, table: &mut Table<'_>) -> Provider {
         stream_usage: true,
         cap_member: CapMember::AsClient,
         http: HttpVersion::Auto,
+        breaker: BreakerRules::default(),
     }
+}
+
+fn breaker(table: &mut Table<'_>) -> BreakerRules {
+    let default = BreakerRules::default();
+    let ms = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+    let mut time = |name| table.optional(name, timeout).map(ms);
+    let (window, slow, open) = (time("window"), time("slow"), time("open_for"));
+    let least = table.optional("min_requests", positive);
+    BreakerRules {
+        failure_percent: table.or("failure_percent", default.failure_percent, percent),
+        min_requests: least.map_or(default.min_requests, |least| {
+            u32::try_from(least.get()).unwrap_or(u32::MAX)
+        }),
+        window_ms: window.unwrap_or(default.window_ms),
+        slow_ms: slow,
+        open_ms: open.unwrap_or(default.open_ms),
+    }
+}
+
+fn percent(value: &toml::de::DeValue<'_>) -> Result<u8, String> {
+    let found = positive(value)?.get();
+    u8::try_from(found)
+        .ok()
+        .filter(|percent| *percent <= 100)
+        .ok_or_else(|| "must be at most 100".to_owned())
 }
 
 fn is_loopback(url: &url::Url) -> bool {

@@ -3,4 +3,4 @@
 //! They are refused, since a protective setting must never be silently idle. Whoever builds one
 //! takes its name out here and reads it in its section.
 
-pub(super) const IN_POLICY_FILES: &[&str] = &["output", "retry", "roles"];
+pub(super) const IN_POLICY_FILES: &[&str] = &["output"];

@@ -7,6 +7,7 @@ pub mod call;
 pub mod chain;
 pub mod chat;
 pub mod contract;
+pub mod failover;
 pub mod guard;
 pub mod json;
 pub mod money;

@@ -32,6 +32,8 @@ pub enum Event {
     },
     /// Before anything was sent to a provider.
     RequestStarted(Box<Opening>),
+    /// An attempt at a provider failed, and another is made.
+    AttemptFailed(Box<FailedAttempt>),
     RequestSettled(Box<Closing>),
     RequestRefused(Box<Refused>),
     /// A tool call that a model proposed, passed or not.
@@ -75,6 +77,7 @@ impl Event {
         match self {
             Self::Started { .. } => "started",
             Self::RequestStarted(_) => "request_started",
+            Self::AttemptFailed(_) => "attempt_failed",
             Self::RequestSettled(_) => "request_settled",
             Self::RequestRefused(_) => "request_refused",
             Self::CallJudged(_) => "call_judged",
@@ -166,6 +169,33 @@ pub struct Closing {
     pub status: u16,
     pub tool_calls: u64,
     pub duration_ms: i64,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct FailedAttempt {
+    #[serde(flatten)]
+    pub subject: Subject,
+    pub provider: Arc<str>,
+    pub resolved_model: Arc<str>,
+    /// Counted from 1.
+    pub attempt: u32,
+    /// `unreachable`, `no_answer`, `rate_limited`, `credential_refused`, `error_status`.
+    pub failure: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// Charged for it, since it may have been worked on.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub charged_tokens: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub charged_nano_usd: u64,
+    pub next_provider: Arc<str>,
+    pub next_model: Arc<str>,
+    /// Milliseconds between the two.
+    pub after_ms: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// How a request ended that was sent.

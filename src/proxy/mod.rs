@@ -2,7 +2,9 @@
 
 mod admit;
 mod answer;
+mod attempts;
 mod auth;
+mod breakers;
 mod cors;
 mod elastic;
 mod held;
@@ -30,6 +32,7 @@ use tokio::time::Instant;
 
 use self::{
     admit::{Admission, Asked},
+    breakers::Breakers,
     listings::Listings,
     rejection::{Rejection, Source, Told},
     relay::Body,
@@ -48,7 +51,7 @@ use crate::{
         budget::Unit,
         call::{Api, ChatRequest},
         chat::Tally,
-        policy::{Binding, Endpoint, Key, Policy},
+        policy::{Binding, Endpoint, Key, Policy, Role},
         record::{Event, Outcome, Refused, Subject},
     },
     failures::{self, Failures},
@@ -56,6 +59,7 @@ use crate::{
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const DECISION: HeaderName = HeaderName::from_static("x-tallygate-decision");
+const ROLE: HeaderName = HeaderName::from_static("x-role");
 const OUTPUT_CAP: HeaderName = HeaderName::from_static("x-tallygate-output-cap");
 
 /// What all workers share.
@@ -65,6 +69,7 @@ pub struct Proxy {
     pub clock: Clock,
     pub failures: Failures,
     pub listings: Listings,
+    pub breakers: Breakers,
     /// Records on disk before a client sees a byte.
     pub before_release: bool,
 }
@@ -200,6 +205,7 @@ impl Worker {
                     live,
                     key,
                     policy,
+                    role: role(&head.headers, policy)?,
                     run: run.as_ref(),
                     request_id: &trail.id,
                     started_ms: now_ms,
@@ -233,7 +239,7 @@ impl Worker {
         body: &bytes::Bytes,
     ) -> Result<Response<Body>, Rejection> {
         let (proxy, read) = (&self.proxy, Instant::now());
-        let mut permit = match admit::admit(proxy, asked, call, body).await? {
+        let mut permit = match admit::admit(proxy, asked, &call, body).await? {
             Admission::Send(permit) => permit,
             Admission::Resume(permit, parked) => return relay::resume(permit, parked).await,
         };
@@ -246,8 +252,7 @@ impl Worker {
         }
         permit.mark_sent(read);
         let lowered = permit.lowered_cap();
-        let sent = upstream::send(&self.clients, &permit, headers, proxy.clock.now_ms()).await;
-        let reply = match sent {
+        let reply = match self.send(&mut permit, headers, (&call, body)).await {
             Ok(reply) => reply,
             Err(fault) => {
                 let failed = Outcome::UpstreamFailed;
@@ -345,6 +350,26 @@ impl Trail {
         let views = self.purse.iter().flat_map(|purse| purse.rate_views(now_ms));
         views.for_each(|view| mark_rate(headers, view));
     }
+}
+
+/// The role that the client says its agent has.
+fn role<'a>(headers: &HeaderMap, policy: &'a Policy) -> Result<Option<&'a Role>, Rejection> {
+    let Some(value) = headers.get(&ROLE) else {
+        return Ok(None);
+    };
+    let named = value.to_str().ok().and_then(|name| policy.role(name));
+    let known = || {
+        let names: Vec<&str> = policy.roles.iter().map(|role| &*role.name).collect();
+        match names.is_empty() {
+            true => "it has none".to_owned(),
+            false => format!("it has: {}", names.join(", ")),
+        }
+    };
+    let unknown = || Rejection::InvalidRequest {
+        message: format!("X-Role names no role of this key's policy; {}.", known()),
+        param: None,
+    };
+    named.map(Some).ok_or_else(unknown)
 }
 
 /// OpenAI's own headers; resets are durations such as `1m30s` or `600ms`.

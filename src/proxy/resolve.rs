@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::{listings::Listed, live::Live, rejection::Rejection};
 use crate::{
-    config::{Alias, Dialect, Provider},
+    config::{Alias, Dialect, Provider, Route},
     engine::{
         guard::model_access::{Access, judge},
-        policy::{ModelRules, Pattern, Policy},
+        policy::{ModelRules, Pattern, Policy, Role, RoleRoute},
         pricing::RatesAt,
     },
     provider::sandbox,
@@ -24,9 +24,66 @@ pub struct Target {
     pub max_output: Option<u64>,
 }
 
+/// The places where a request may be answered, in the order in which they are tried.
+#[derive(Debug, Clone)]
+pub struct Routes {
+    pub first: Target,
+    pub further: Vec<Target>,
+}
+
+impl Routes {
+    fn only(target: Target) -> Self {
+        Self {
+            first: target,
+            further: Vec::new(),
+        }
+    }
+
+    fn of(targets: impl IntoIterator<Item = Target>) -> Option<Self> {
+        let mut targets = targets.into_iter();
+        Some(Self {
+            first: targets.next()?,
+            further: targets.collect(),
+        })
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Target> {
+        std::iter::once(&self.first).chain(&self.further)
+    }
+
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.further.len()).map_or(u32::MAX, |further| further.saturating_add(1))
+    }
+
+    /// Leaves those that `holds` is true of. `false`: of none, and nothing changes.
+    pub fn retain(&mut self, holds: impl Fn(&Target) -> bool) -> bool {
+        if !holds(&self.first) {
+            let Some(at) = self.further.iter().position(&holds) else {
+                return false;
+            };
+            self.first = self.further.remove(at);
+            self.further.drain(..at);
+        }
+        self.further.retain(holds);
+        true
+    }
+
+    /// Begins with the first that `holds` is true of, if it is true of any.
+    pub fn prefer(&mut self, mut holds: impl FnMut(&Target) -> bool) {
+        if self.further.is_empty() || holds(&self.first) {
+            return;
+        }
+        if let Some(at) = self.further.iter().position(holds) {
+            let preferred = self.further.remove(at);
+            let passed_over = std::mem::replace(&mut self.first, preferred);
+            self.further.push(passed_over);
+        }
+    }
+}
+
 /// # Errors
 /// `ModelDenied` or `ModelNotFound`.
-pub fn resolve(live: &Live, policy: &Policy, name: &str, now_ms: i64) -> Result<Target, Rejection> {
+pub fn resolve(live: &Live, policy: &Policy, name: &str, now_ms: i64) -> Result<Routes, Rejection> {
     // A pattern is not a name, though it would match itself.
     if name.contains('*') {
         return Err(not_found(name));
@@ -44,12 +101,40 @@ pub fn resolve(live: &Live, policy: &Policy, name: &str, now_ms: i64) -> Result<
     let known = rates.is_some() || live.config.aliases.contains_key(model);
     permit(policy, model, false, known)?;
     let known_as = aliases.get(model);
-    Ok(Target {
+    Ok(Routes::only(Target {
         provider: Arc::clone(provider),
         model: model.into(),
         rates,
         max_output: known_as.and_then(|alias| alias.max_output_tokens),
-    })
+    }))
+}
+
+/// Where requests in this role go. The model that the request names must be allowed all the
+/// same, and so must each to which it is sent instead.
+///
+/// # Errors
+/// `ModelDenied` or `ModelNotFound`.
+pub fn of_role(
+    live: &Live,
+    policy: &Policy,
+    (role, name): (&Role, &str),
+    now_ms: i64,
+) -> Result<Routes, Rejection> {
+    let denies = deny_only(&policy.models);
+    let denied = |route: &RoleRoute| judge(&denies, &route.model) == Access::Denied;
+    permit(policy, name, role.routes.iter().any(denied), true)?;
+    let targets = role.routes.iter().filter_map(|route| {
+        let mut providers = live.config.providers.iter();
+        let provider = providers.find(|one| one.name == route.provider)?;
+        let known_as = live.config.aliases.get(&route.model);
+        Some(Target {
+            rates: live.rates(provider, &[&route.model], now_ms),
+            provider: Arc::clone(provider),
+            model: (*route.model).into(),
+            max_output: known_as.and_then(|alias| alias.max_output_tokens),
+        })
+    });
+    Routes::of(targets).ok_or_else(|| not_found(name))
 }
 
 fn resolve_alias(
@@ -58,20 +143,17 @@ fn resolve_alias(
     name: &str,
     alias: &Alias,
     now_ms: i64,
-) -> Result<Target, Rejection> {
-    let denied = alias
-        .routes
-        .iter()
-        .any(|route| judge(&deny_only(&policy.models), &route.model) == Access::Denied);
-    permit(policy, name, denied, true)?;
-    let route = alias.routes.first().ok_or_else(|| not_found(name))?;
-    let model: Arc<str> = (*route.model).into();
-    Ok(Target {
-        rates: live.rates(&route.provider, &[name, &model], now_ms),
+) -> Result<Routes, Rejection> {
+    let denies = deny_only(&policy.models);
+    let denied = |route: &Route| judge(&denies, &route.model) == Access::Denied;
+    permit(policy, name, alias.routes.iter().any(denied), true)?;
+    let targets = alias.routes.iter().map(|route| Target {
+        rates: live.rates(&route.provider, &[name, &route.model], now_ms),
         provider: Arc::clone(&route.provider),
-        model,
+        model: (*route.model).into(),
         max_output: alias.max_output_tokens,
-    })
+    });
+    Routes::of(targets).ok_or_else(|| not_found(name))
 }
 
 /// The models a key may use, as far as they have names: aliases, exact names of its allow list,
@@ -106,8 +188,8 @@ pub fn usable(
     names
         .into_iter()
         .filter_map(|name| {
-            let target = resolve(live, policy, &name, now_ms).ok()?;
-            Some((name, target))
+            let routes = resolve(live, policy, &name, now_ms).ok()?;
+            Some((name, routes.first))
         })
         .collect()
 }

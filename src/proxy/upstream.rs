@@ -164,6 +164,7 @@ async fn execute(
             return Err(UpstreamFault::Timeout {
                 provider: name(),
                 after: patience,
+                connected: true,
             });
         }
         Ok(answer) => answer.map_err(|error| fault(&error, provider))?,
@@ -191,6 +192,7 @@ fn fault(error: &reqwest::Error, provider: &Provider) -> UpstreamFault {
         UpstreamFault::Timeout {
             provider: name,
             after: provider.connect_timeout,
+            connected: !error.is_connect(),
         }
     } else if error.is_connect() {
         UpstreamFault::Unreachable { provider: name }

@@ -19,7 +19,7 @@ const ROW: &[&[&str]] = &[
 
 /// The same within the decision core.
 const ENGINE_ROW: &[&[&str]] = &[
-    &["json", "money", "names", "sse"],
+    &["failover", "json", "money", "names", "sse"],
     &["pricing", "run"],
     &["contract"],
     &["policy"],

@@ -80,6 +80,7 @@ function detail(record) {
   switch (record.kind) {
     case "request_started": return admitted(record);
     case "request_refused": return refused(record);
+    case "attempt_failed": return attempt(record);
     case "call_judged": return call(record);
     case "request_settled": return settled(record);
     case "approval_opened":
@@ -104,6 +105,15 @@ function admitted(record) {
       ["Made to ask", (tools.made_to_ask ?? []).join(", ")],
     ]),
   ];
+}
+
+function attempt(record) {
+  return facts([
+    ["At", `${record.provider}, ${record.resolved_model}`],
+    ["Because", record.failure.replaceAll("_", " ") + (record.status ? `, status ${record.status}` : "")],
+    ["Charged", record.charged_nano_usd ? nanoDollars(record.charged_nano_usd) : "nothing"],
+    ["Then", `${record.next_provider}, ${record.next_model}` + (record.after_ms ? ` after ${duration(record.after_ms)}` : "")],
+  ]);
 }
 
 function refused(record) {

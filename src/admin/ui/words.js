@@ -57,6 +57,7 @@ export const limitName = (limit) => `${UNITS[limit.unit] ?? limit.unit} ${LIMITS
 export const KIND = {
   started: "Tallygate started",
   request_started: "Admitted",
+  attempt_failed: "Attempt failed",
   request_settled: "Settled",
   request_refused: "Refused",
   call_judged: "Tool call",
@@ -88,6 +89,8 @@ export function outcome(record) {
     case "request_refused":
     case "refusals_summed":
       return ["bad", record.code];
+    case "attempt_failed":
+      return ["warn", record.status ?? record.failure.replaceAll("_", " ")];
     case "configuration_refused":
       return ["bad", "refused"];
     case "configuration_reloaded":

@@ -85,7 +85,8 @@ fn need(input_tokens: u64, output_cap: u64) -> Need {
         min_output: output_cap,
         choices: 1,
         audio: false,
-        rates: Some(rates()),
+        rates: vec![rates()],
+        attempts: 1,
     }
 }
 

@@ -9,6 +9,7 @@ mod tools;
 use std::{num::NonZeroU64, sync::Arc};
 
 use super::{
+    failover::RetryRules,
     money::Money,
     run::{LoopRules, RunRules},
 };
@@ -31,13 +32,34 @@ pub struct Policy {
     pub tools: Arc<ToolRules>,
     pub run: RunRules,
     pub loops: LoopRules,
+    pub retry: RetryRules,
+    pub roles: Vec<Role>,
 }
 
 impl Policy {
+    pub fn role(&self, name: &str) -> Option<&Role> {
+        self.roles.iter().find(|role| &*role.name == name)
+    }
+
     /// Whether it bounds what a run may do.
     pub fn bounds_runs(&self) -> bool {
         self.run != RunRules::default() || !self.loops.is_empty()
     }
+}
+
+/// `[roles.NAME]`: where requests of an agent in this role go, whatever model they name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Role {
+    pub name: Box<str>,
+    /// In the order in which they are tried. Not empty.
+    pub routes: Vec<RoleRoute>,
+}
+
+/// A model of a provider, both by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoleRoute {
+    pub provider: Arc<str>,
+    pub model: Box<str>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

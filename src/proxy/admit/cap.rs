@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::resolve::Target;
+use super::super::resolve::{Routes, Target};
 use crate::{
     books::{Need, Reservation, STEP},
     config::{CapMember, Provider},
@@ -35,7 +35,15 @@ impl Cap {
         }
     }
 
-    pub fn need(&self, budget: &Budget, call: &ChatRequest, target: &Target, input: u64) -> Need {
+    /// `attempts`: how many may have to be paid.
+    pub fn need(
+        &self,
+        budget: &Budget,
+        call: &ChatRequest,
+        routes: &Routes,
+        (input, attempts): (u64, u64),
+    ) -> Need {
+        let rates = routes.iter().filter_map(|target| target.rates.as_ref());
         Need {
             input_tokens: input,
             output_cap: self.reserved(),
@@ -46,7 +54,8 @@ impl Cap {
                 Self::Growing { .. } => 1,
             },
             audio: call.audio,
-            rates: target.rates.as_ref().map(|at| Arc::clone(&at.rates)),
+            rates: rates.map(|at| Arc::clone(&at.rates)).collect(),
+            attempts,
         }
     }
 

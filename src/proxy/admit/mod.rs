@@ -1,6 +1,7 @@
 //! Admission: everything that must hold before a byte goes to a provider. Only a `Permit` can
 //! be sent upstream, and only this module makes one (`permit`); it is settled in `settle`.
 
+mod attempts;
 mod cap;
 mod permit;
 mod settle;
@@ -17,7 +18,7 @@ use super::{
     live::Live,
     references,
     rejection::Rejection,
-    resolve::{Target, resolve},
+    resolve::{self, Routes, Target},
     runs::InRun,
 };
 use crate::{
@@ -29,7 +30,7 @@ use crate::{
             input::{self, InputFault},
             tool_offers::{self, Admitted},
         },
-        policy::{Key, Policy},
+        policy::{Key, Policy, Role},
         tokens,
     },
     store::approvals::Parked,
@@ -42,6 +43,8 @@ pub struct Asked<'a> {
     pub policy: &'a Policy,
     /// Set where rules about runs hold, or the client names one.
     pub run: Option<&'a InRun>,
+    /// What the agent says it is: picks the routes.
+    pub role: Option<&'a Role>,
     pub request_id: &'a Arc<str>,
     pub started_ms: i64,
     pub api: Api,
@@ -74,18 +77,18 @@ pub enum Admission {
 pub async fn admit(
     proxy: &Arc<Proxy>,
     asked: &Asked<'_>,
-    call: ChatRequest,
+    call: &ChatRequest,
     body: &Bytes,
 ) -> Result<Admission, Rejection> {
-    check_input(asked.policy, &call)?;
+    check_input(asked.policy, call)?;
     let now_ms = proxy.clock.now_ms();
-    let target = resolve(asked.live, asked.policy, &call.model, now_ms)?;
+    let routes = routes(asked, call, now_ms)?;
     let contracts = &asked.live.config.contracts;
-    let tools = tool_offers::judge(&asked.policy.tools, contracts, &call.offers, body, &call)
+    let tools = tool_offers::judge(&asked.policy.tools, contracts, &call.offers, body, call)
         .map_err(|denied| Rejection::ToolDenied(Box::new(denied)))?;
-    let may_pause = may_pause(asked, &call);
+    let may_pause = may_pause(asked, call);
     let mut granted = Granted {
-        target,
+        routes,
         tools,
         reservation: None,
         cap: None,
@@ -96,15 +99,30 @@ pub async fn admit(
         && let Some(parked) = pausing.find(asked).await?
     {
         granted.resumes = Some(parked.request_id.as_str().into());
-        let permit = permit::permit(proxy, asked, &call, body, granted);
+        let permit = permit::permit(proxy, asked, call, body, granted);
         return Ok(Admission::Resume(permit, parked));
     }
     if let Some(run) = asked.run {
         run.enter(proxy, asked.policy, now_ms)?;
     }
-    hold(proxy, asked, (&call, body), &mut granted).await?;
-    let permit = permit::permit(proxy, asked, &call, body, granted);
+    hold(proxy, asked, (call, body), &mut granted).await?;
+    proxy.breakers.prefer_healthy(&mut granted.routes, now_ms);
+    let permit = permit::permit(proxy, asked, call, body, granted);
     Ok(Admission::Send(permit))
+}
+
+fn routes(asked: &Asked<'_>, call: &ChatRequest, now_ms: i64) -> Result<Routes, Rejection> {
+    let (live, policy) = (asked.live, asked.policy);
+    let mut routes = match asked.role {
+        Some(role) => resolve::of_role(live, policy, (role, &call.model), now_ms)?,
+        None => resolve::resolve(live, policy, &call.model, now_ms)?,
+    };
+    // What an earlier answer left behind is with the provider that gave it.
+    if !call.references.is_empty() {
+        let at = Arc::clone(&routes.first.provider.name);
+        routes.retain(|target| target.provider.name == at);
+    }
+    Ok(routes)
 }
 
 /// Whether a call of a tool that is offered may have to wait for a person. One that was not
@@ -123,9 +141,9 @@ async fn hold(
     granted: &mut Granted,
 ) -> Result<(), Rejection> {
     let (books, now_ms) = (&proxy.books, proxy.clock.now_ms());
-    let target = &granted.target;
-    if let ApiKey::Missing(_) = target.provider.api_key {
-        let provider = target.provider.name.to_string();
+    let has_credential = |target: &Target| !matches!(target.provider.api_key, ApiKey::Missing(_));
+    if !granted.routes.retain(has_credential) {
+        let provider = granted.routes.first.provider.name.to_string();
         return Err(Rejection::ProviderUnavailable { provider });
     }
     let purse = asked.live.purse(asked.key);
@@ -134,14 +152,17 @@ async fn hold(
         .run
         .and_then(|run| run.purse(proxy, asked.policy, purse));
     let purse = of_run.as_ref().unwrap_or(purse);
-    if target.rates.is_none() && purse.counts_cost() {
+    if purse.counts_cost() && !granted.routes.retain(|target| target.rates.is_some()) {
         let model = call.model.clone();
         return Err(Rejection::PriceUnknown { model });
     }
+    let target = &granted.routes.first;
     let earlier = references::check(books, purse, asked, (call, body), target).await?;
     let cap = Cap::of(&asked.policy.budget, call, target, purse.needs_cap());
     let input = tokens::input_bound(call, body.len()).saturating_add(earlier.tokens);
-    let need = cap.need(&asked.policy.budget, call, target, input);
+    let attempts = asked.policy.retry.paid_attempts(granted.routes.count());
+    let (budget, routes) = (&asked.policy.budget, &granted.routes);
+    let need = cap.need(budget, call, routes, (input, attempts));
     let exact = || {
         let own = tokens::exact_input(call, body.len(), &target.model);
         own.saturating_add(earlier.tokens)
@@ -160,7 +181,7 @@ async fn hold(
 
 /// What the steps of admission have given.
 struct Granted {
-    target: Target,
+    routes: Routes,
     tools: Admitted,
     reservation: Option<Reservation>,
     /// The output cap that goes upstream.

@@ -18,6 +18,7 @@ use super::{
         runs::InRun,
     },
     Asked, Granted,
+    attempts::Spare,
     cap::cap_edit,
 };
 use crate::{
@@ -25,7 +26,7 @@ use crate::{
     clock::Clock,
     config::Provider,
     engine::{
-        call::{Api, ChatRequest, Edits},
+        call::{Api, ChatRequest, Edits, offers::Patch},
         chain::{CallGuard, Delivery, Offered},
         chat::{CallRules, Judged, Tally},
         guard::input,
@@ -49,6 +50,8 @@ pub struct Permit {
     pub(super) reply_seed: u128,
     pub(super) subject: Subject,
     pub(super) target: Target,
+    /// Set if another attempt may follow a failed one.
+    pub(super) spare: Option<Box<Spare>>,
     pub(super) run: Option<Arc<OpenRun>>,
     pub(super) api: Api,
     pub(super) body: Bytes,
@@ -68,7 +71,7 @@ pub struct Permit {
     pub(super) settled: bool,
     pub(super) sent: bool,
     /// When; for what is counted.
-    sent_at: Option<Instant>,
+    pub(super) sent_at: Option<Instant>,
     pub(super) started_ms: i64,
 }
 
@@ -80,7 +83,7 @@ pub(super) fn permit(
     granted: Granted,
 ) -> Permit {
     let Granted {
-        target,
+        routes,
         tools,
         reservation,
         cap,
@@ -88,15 +91,9 @@ pub(super) fn permit(
         resumes,
     } = granted;
     let input_bound = reservation.as_ref().map_or(0, Reservation::input_tokens);
-    // Some providers report usage although nobody asked.
-    let hide_usage = call.stream && call.api == Api::Chat && call.include_usage != Some(true);
-    let edits = Edits {
-        model: (*target.model != *call.model).then_some(&*target.model),
-        include_usage: hide_usage && target.provider.stream_usage,
-        cap: cap.and_then(|cap| cap_edit(call, &target.provider, cap)),
-        tools: &tools.patches,
-    };
-    let sent = call.rewrite(body, &edits);
+    let sent = for_provider(&routes.first, (call, body), cap, &tools.patches);
+    let spare = Spare::of(&asked.policy.retry, &routes, cap, tools.patches);
+    let target = routes.first;
     // Who comes back for a parked answer makes no new step.
     let counted = asked.run.filter(|_| reservation.is_some());
     let step = counted.and_then(|run| run.count(proxy));
@@ -112,7 +109,7 @@ pub(super) fn permit(
         api: call.api,
         body: sent,
         stream: call.stream,
-        hide_usage,
+        hide_usage: hides_usage(call),
         lowered_cap: cap.filter(|cap| client_cap.is_some_and(|asked| *cap < asked)),
         input_estimate: tokens::estimate(call.content.bytes + call.tool_bytes()).min(input_bound),
         call_guard: call_guard(asked, tools.offered),
@@ -124,9 +121,32 @@ pub(super) fn permit(
         sent_at: None,
         started_ms: asked.started_ms,
         target,
+        spare,
     };
     permit.record_start(asked.policy, (call, body), cap, (tools.notes, resumes));
     permit
+}
+
+/// The body as this provider must be sent it.
+pub(super) fn for_provider(
+    target: &Target,
+    (call, body): (&ChatRequest, &Bytes),
+    cap: Option<u64>,
+    tools: &[Patch],
+) -> Bytes {
+    let hide_usage = hides_usage(call);
+    let edits = Edits {
+        model: (*target.model != *call.model).then_some(&*target.model),
+        include_usage: hide_usage && target.provider.stream_usage,
+        cap: cap.and_then(|cap| cap_edit(call, &target.provider, cap)),
+        tools,
+    };
+    call.rewrite(body, &edits)
+}
+
+/// Some providers report usage although nobody asked.
+fn hides_usage(call: &ChatRequest) -> bool {
+    call.stream && call.api == Api::Chat && call.include_usage != Some(true)
 }
 
 fn call_guard(asked: &Asked<'_>, offered: Offered) -> CallGuard {

@@ -40,8 +40,10 @@ impl Permit {
             Some(_) => self.usage(tally, outcome),
             None => (Usage::default(), false),
         };
-        let cost = self.cost(&usage, tally);
-        let tokens = usage.input + usage.output;
+        let lost = self.lost();
+        let estimated = estimated || lost.tokens > 0;
+        let cost = self.cost_of(&usage, tally.service_tier.as_deref()) + lost.cost;
+        let tokens = usage.input + usage.output + lost.tokens;
         if let Some(reservation) = self.reservation.take() {
             reservation.settle(Actual { tokens, cost }, now_ms);
         }
@@ -52,7 +54,7 @@ impl Permit {
             provider: Arc::clone(&self.target.provider.name),
             resolved_model: Arc::clone(&self.target.model),
             answered_model: tally.model.clone(),
-            input_tokens: usage.input,
+            input_tokens: usage.input + lost.tokens,
             cached_tokens: usage.cached_input,
             output_tokens: usage.output,
             reasoning_tokens: usage.reasoning,
@@ -68,8 +70,8 @@ impl Permit {
         self.books.record(Some(Arc::clone(&self.request_id)), event);
     }
 
-    fn cost(&self, usage: &Usage, tally: &Tally) -> u64 {
-        let tier = tally.service_tier.as_deref();
+    /// Nano-dollars.
+    pub(super) fn cost_of(&self, usage: &Usage, tier: Option<&str>) -> u64 {
         match &self.target.rates {
             Some(at) if *usage != Usage::default() => at.rates.cost(usage, tier).nanos(),
             _ => 0,

@@ -114,21 +114,17 @@ pub enum KeyFault {
 #[derive(Debug)]
 pub enum UpstreamFault {
     /// No connection, or it broke before an answer.
-    Unreachable {
-        provider: String,
-    },
+    Unreachable { provider: String },
     Timeout {
         provider: String,
         after: Duration,
+        /// There was a connection: the request may have been worked on.
+        connected: bool,
     },
     /// It refused our credential: not the client's fault, and not for the client to see.
-    Credential {
-        provider: String,
-    },
+    Credential { provider: String },
     /// The answer broke off or could not be read.
-    Broken {
-        provider: String,
-    },
+    Broken { provider: String },
     /// An error answer: its status, its body in OpenAI's shape, headers worth keeping.
     Answered {
         status: StatusCode,

@@ -320,7 +320,9 @@ fn upstream_shape(fault: &UpstreamFault) -> Shape {
             "upstream_unreachable",
             format!("The provider \"{provider}\" could not be reached."),
         ),
-        UpstreamFault::Timeout { provider, after } => Shape {
+        UpstreamFault::Timeout {
+            provider, after, ..
+        } => Shape {
             status: StatusCode::GATEWAY_TIMEOUT,
             ..bad(
                 "upstream_timeout",

@@ -18,7 +18,11 @@ impl Collecting {
     pub fn of(self, provider: String, after: Duration) -> UpstreamFault {
         match self {
             Self::Broken => UpstreamFault::Broken { provider },
-            Self::Stalled => UpstreamFault::Timeout { provider, after },
+            Self::Stalled => UpstreamFault::Timeout {
+                provider,
+                after,
+                connected: true,
+            },
         }
     }
 }

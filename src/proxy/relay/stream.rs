@@ -272,6 +272,7 @@ impl Relay {
             Some(_) if self.outcome == Outcome::UpstreamFailed => UpstreamFault::Timeout {
                 provider,
                 after: self.idle,
+                connected: true,
             }
             .into(),
             Some(error) => answered(StatusCode::BAD_GATEWAY, error.clone(), HeaderMap::new()),

@@ -27,6 +27,8 @@ pub struct Metrics {
     requests: Table<(Arc<str>, Arc<str>), Requests>,
     /// By key (empty: none was known) and code.
     refusals: Table<(Arc<str>, &'static str), AtomicU64>,
+    /// By provider and what came of the attempt.
+    failed_attempts: Table<(Arc<str>, &'static str), AtomicU64>,
     /// By the code of the layer that said no; empty: it passed.
     calls: Table<&'static str, AtomicU64>,
     reservations: Reservations,
@@ -79,6 +81,12 @@ impl Metrics {
     pub fn observe(&self, event: &Event) {
         match event {
             Event::RequestStarted(opening) => self.started(opening),
+            Event::AttemptFailed(failed) => {
+                let labels = (Arc::clone(&failed.provider), failed.failure);
+                self.failed_attempts.with(labels, |attempts| {
+                    attempts.fetch_add(1, Relaxed);
+                });
+            }
             Event::RequestSettled(closing) => self.settled(closing),
             Event::RequestRefused(refused) => {
                 self.refused(refused.subject.key.as_ref(), refused.code, 1);

@@ -25,6 +25,7 @@ pub fn exposition(metrics: &Metrics, version: &str, gauges: &[Gauge]) -> String 
     page.family("tallygate_build_info", "gauge", "The version that runs");
     page.sample("tallygate_build_info", &[("version", version)], 1);
     requests(&mut page, &metrics.requests);
+    failed_attempts(&mut page, metrics);
     refusals_and_calls(&mut page, metrics);
     reservations(&mut page, metrics);
     durations(&mut page, metrics);
@@ -92,6 +93,20 @@ fn each(table: &ByKeyAndModel, mut told: impl FnMut(&str, &str, &Requests)) {
 
 /// Label sets that had no room.
 const OTHERS: &str = "(others)";
+
+fn failed_attempts(page: &mut Page, metrics: &Metrics) {
+    let name = "tallygate_failed_attempts_total";
+    page.family(
+        name,
+        "counter",
+        "Attempts at a provider that failed and were followed by another",
+    );
+    metrics.failed_attempts.read(|labels, count| {
+        let (provider, failure) =
+            labels.map_or((OTHERS, OTHERS), |(provider, failure)| (provider, failure));
+        page.counted(name, &[("provider", provider), ("failure", failure)], count);
+    });
+}
 
 fn refusals_and_calls(page: &mut Page, metrics: &Metrics) {
     let name = "tallygate_refusals_total";
@@ -300,7 +315,7 @@ mod tests {
         let all = types.len();
         types.sort_unstable();
         types.dedup();
-        assert_eq!((types.len(), all), (16, 16));
+        assert_eq!((types.len(), all), (17, 17));
         assert!(text.contains("tallygate_build_info{version=\"0.1.0\"} 1\n"));
         assert!(text.ends_with("tallygate_store_up 1\n"));
     }

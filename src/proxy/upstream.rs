@@ -184,9 +184,20 @@ fn cause(error: &reqwest::Error) -> String {
         .map_or_else(String::new, ToString::to_string)
 }
 
+/// Who was asked, without whatever secrets its URL may hold: `api.example.com:443`.
+fn host(provider: &Provider) -> String {
+    let url = provider.base_url.as_ref();
+    let told = url.and_then(|url| {
+        let port = url.port_or_known_default()?;
+        Some(format!("{}:{port}", url.host_str()?))
+    });
+    told.unwrap_or_default()
+}
+
 fn fault(error: &reqwest::Error, provider: &Provider) -> UpstreamFault {
     let cause = cause(error);
-    tracing::warn!(side = "upstream", provider = %provider.name, cause, "request failed");
+    let host = host(provider);
+    tracing::warn!(side = "upstream", provider = %provider.name, host, cause, "request failed");
     let name = provider.name.to_string();
     if error.is_timeout() {
         UpstreamFault::Timeout {

@@ -573,6 +573,23 @@ async fn what_is_counted_is_told_to_prometheus_with_a_token() {
 }
 
 #[tokio::test]
+async fn a_failed_attempt_is_counted_by_provider() {
+    let (first, second) = (Upstream::start().await, Upstream::start().await);
+    first.replies(Reply::error(503, "busy", "Come back later."));
+    let address = second.address();
+    let setup = Setup::to(&first).tables(&operators()).tables(&format!(
+        "[providers.second]\ndialect = \"openai\"\nbase_url = \"http://{address}/v1\"\nmodels = []\n\
+         [models.fast]\nroutes = [\"upstream/m-small\", \"second/m-large\"]\n"
+    ));
+    let proxy = TestProxy::start(setup).await;
+    let answer = proxy.k1().chat_with("hi", json!({"model": "fast"})).await;
+    assert_eq!(answer.status, 200);
+    let text = with(&proxy, VIEWER).get("/metrics").await;
+    let line = "tallygate_failed_attempts_total{provider=\"upstream\",failure=\"error_status\"} 1";
+    assert!(text.text().contains(line), "{}", text.text());
+}
+
+#[tokio::test]
 async fn an_open_stream_is_counted_until_it_ends() {
     let upstream = Upstream::start().await;
     let gate = Gate::new();
@@ -769,4 +786,57 @@ async fn a_call_approved_in_the_console_is_delivered() {
         .answer()
         .await;
     assert_eq!(answer.status, 401);
+}
+
+#[tokio::test]
+async fn whatever_ends_a_request_gives_back_all_that_it_held() {
+    let upstream = Upstream::start().await;
+    let k1 = "[limits]\nparallel_requests = 12\n[budget]\ndaily_cost_usd = \"5.00\"\n";
+    let setup = Setup::to(&upstream).k1(k1).tables(&operators());
+    let proxy = TestProxy::start(setup).await;
+    let send = async || proxy.k1().chat_request("hi", json!({})).send_only().await;
+
+    upstream.replies(Reply::silence());
+    let mut waiting = Vec::new();
+    for _ in 0..4 {
+        waiting.push(send().await);
+    }
+    upstream.hit(4).await;
+    let word = reply::chunk(json!({"content": "a "}), None);
+    upstream.replies(Reply::stream().data(&word).hang());
+    let mut streaming = Vec::new();
+    for _ in 0..4 {
+        let mut stream = proxy.k1().stream("hi").await;
+        stream.until("a ").await;
+        streaming.push(stream);
+    }
+    upstream.says("Hi.", reply::usage(10, 5));
+    for _ in 0..4 {
+        assert_eq!(proxy.k1().chat("hi").await.status, 200);
+    }
+    drop((waiting, streaming));
+
+    let viewer = with(&proxy, VIEWER);
+    eventually("nothing to be open", async || {
+        let text = viewer.get("/metrics").await.text().to_owned();
+        ["requests", "streams"]
+            .map(|name| format!("tallygate_{name}_open 0\n"))
+            .iter()
+            .all(|line| text.contains(line))
+    })
+    .await;
+    eventually("nothing to be reserved", async || {
+        proxy.clock.advance(50);
+        let spend = seen(&proxy, "/admin/v1/spend").await;
+        spend["keys"][0]["limits"][0]["reserved"] == "0.00"
+    })
+    .await;
+    let gate = Gate::new();
+    upstream.replies(Reply::silence().wait_before_head(&gate));
+    let mut all = Vec::new();
+    for _ in 0..12 {
+        all.push(send().await);
+    }
+    upstream.hit(24).await;
+    assert_eq!(proxy.k1().chat("hi").await.status, 429, "the thirteenth");
 }

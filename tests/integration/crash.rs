@@ -168,6 +168,26 @@ async fn the_start_tells_the_whole_address_of_each_provider() {
 }
 
 #[tokio::test]
+async fn the_log_names_the_host_that_could_not_be_reached() {
+    for (base_url, host) in [
+        ("http://127.0.0.1:1/v1", "127.0.0.1:1"),
+        (
+            "https://internal-host.invalid/v1",
+            "internal-host.invalid:443",
+        ),
+    ] {
+        let (_setup, process) = Process::start(Setup::at(base_url)).await;
+        let answer = process.client().chat("hi").await;
+        assert_eq!(answer.status, 502);
+        assert!(!answer.text().contains(host), "{}", answer.text());
+        let log = process.log();
+        let told = |line: &&str| line.contains("request failed") && line.contains(host);
+        let line = log.lines().find(told).expect(&log);
+        assert!(!line.contains(setup::PROVIDER_KEY), "{line}");
+    }
+}
+
+#[tokio::test]
 async fn no_secret_reaches_the_log_or_the_ledger() {
     let upstream = Upstream::start().await;
     let (setup, mut process) = Process::start(Setup::to(&upstream)).await;

@@ -40,6 +40,30 @@ pub fn text() -> Cost {
     }
 }
 
+/// Rows of the report: how long a text event that arrives by itself is kept for being judged.
+pub fn delay() -> Vec<(String, f64)> {
+    let events: Vec<Bytes> = mock::text_events().into_iter().map(Bytes::from).collect();
+    let rules = rules();
+    let mut delays = Vec::with_capacity(ANSWERS * events.len());
+    for _ in 0..ANSWERS {
+        let mut stream = ChatStream::new(rules.clone());
+        let mut out = Vec::new();
+        for event in &events {
+            let begun = Instant::now();
+            stream.feed(event.clone(), &mut out);
+            delays.push(begun.elapsed());
+            out.clear();
+        }
+    }
+    delays.sort_unstable();
+    let row = |share: f64, name: &str| {
+        let at = ((delays.len() - 1) as f64 * share) as usize;
+        let micros = delays[at].as_secs_f64() * 1e6;
+        (format!("a text event waits for its judge: {name}, µs"), micros)
+    };
+    vec![row(0.5, "p50"), row(0.99, "p99"), row(0.9999, "p99.99")]
+}
+
 /// Rows of the report: what a piece of one call costs, and a KiB of its arguments.
 pub fn linearity() -> Vec<(String, f64)> {
     let pieces = PIECES.map(|count| {

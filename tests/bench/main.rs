@@ -89,7 +89,8 @@ fn measure(rounds: u32, scale: f64, only: Option<&str>) -> Result<()> {
         targets.rotate_left(1);
     }
     report.print(rounds, FIXED_RATE, &IDLE_STREAMS);
-    report.print_guard(&guard::text(), &guard::linearity());
+    let alone = [guard::delay(), guard::linearity()].concat();
+    report.print_guard(&guard::text(), &alone);
     Ok(())
 }
 

@@ -50,7 +50,7 @@ impl Report {
     }
 
     /// What of the proxy's cost is judging.
-    pub fn print_guard(&self, text: &Cost, linearity: &[(String, f64)]) {
+    pub fn print_guard(&self, text: &Cost, alone: &[(String, f64)]) {
         println!("\n| judging alone, in process | µs | share | with ÷ without |");
         println!("|---|---:|---:|---:|");
         for (load, name, cost) in [
@@ -63,7 +63,7 @@ impl Report {
             let ratio = share.map_or("–".into(), |share| format!("{:.2}", 1.0 / (1.0 - share)));
             println!("| {name}, of an event | {cost:.3} | {percent} | {ratio} |");
         }
-        for (name, cost) in linearity {
+        for (name, cost) in alone {
             println!("| {name} | {cost:.3} | | |");
         }
     }

@@ -59,7 +59,10 @@ pub fn delay() -> Vec<(String, f64)> {
     let row = |share: f64, name: &str| {
         let at = ((delays.len() - 1) as f64 * share) as usize;
         let micros = delays[at].as_secs_f64() * 1e6;
-        (format!("a text event waits for its judge: {name}, µs"), micros)
+        (
+            format!("a text event waits for its judge: {name}, µs"),
+            micros,
+        )
     };
     vec![row(0.5, "p50"), row(0.99, "p99"), row(0.9999, "p99.99")]
 }

@@ -20,6 +20,7 @@ pub(super) const KINDS: &[&str] = &[
     "request_settled",
     "request_refused",
     "call_judged",
+    "escalation",
     "approval_opened",
     "approval_decided",
     "approval_used",

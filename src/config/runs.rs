@@ -33,7 +33,12 @@ pub(super) fn run(table: &mut Table<'_>) -> RunRules {
 }
 
 pub(super) fn loops(table: &mut Table<'_>) -> LoopRules {
-    let on_open = [("stop", OnOpen::Stop), ("retry", OnOpen::Retry)];
+    let on_open = [
+        ("stop", OnOpen::Stop),
+        ("retry", OnOpen::Retry),
+        ("fallback", OnOpen::Fallback),
+        ("escalate", OnOpen::Escalate),
+    ];
     let number = |table: &mut Table<'_>, name| table.optional(name, positive).map(u64::from);
     LoopRules {
         same_call: number(table, "same_call"),

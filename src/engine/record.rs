@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use super::{
     chain::{GuardResult, Judgement},
     names::clean_name,
-    run::Taken,
+    run::{Action, Effect, Reason, Taken},
 };
 
 /// One thing that happened.
@@ -38,6 +38,8 @@ pub enum Event {
     RequestRefused(Box<Refused>),
     /// A tool call that a model proposed, passed or not.
     CallJudged(Box<JudgedCall>),
+    /// A run was helped on, or it became known whether that helped.
+    Escalation(Box<EscalationNote>),
     /// A call waits for a person.
     ApprovalOpened(Box<ApprovalNote>),
     /// A person, or the time, decided.
@@ -81,6 +83,7 @@ impl Event {
             Self::RequestSettled(_) => "request_settled",
             Self::RequestRefused(_) => "request_refused",
             Self::CallJudged(_) => "call_judged",
+            Self::Escalation(_) => "escalation",
             Self::ApprovalOpened(_) => "approval_opened",
             Self::ApprovalDecided(_) => "approval_decided",
             Self::ApprovalUsed(_) => "approval_used",
@@ -192,6 +195,19 @@ pub struct FailedAttempt {
     pub next_model: Arc<str>,
     /// Milliseconds between the two.
     pub after_ms: u64,
+}
+
+/// Why a run was helped on, how, and whether it helped.
+#[derive(Debug, Clone, Serialize)]
+pub struct EscalationNote {
+    /// Of the request at which it became known.
+    #[serde(flatten)]
+    pub subject: Subject,
+    /// The same in all records of one escalation.
+    pub escalation: String,
+    pub reason: Reason,
+    pub action: Action,
+    pub outcome: Effect,
 }
 
 fn is_zero(number: &u64) -> bool {

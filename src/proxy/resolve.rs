@@ -68,6 +68,15 @@ impl Routes {
         true
     }
 
+    /// Puts the first `count` last.
+    pub fn pass_over(&mut self, count: u32) {
+        for _ in 0..count.min(self.count() - 1) {
+            let next = self.further.remove(0);
+            let passed_over = std::mem::replace(&mut self.first, next);
+            self.further.push(passed_over);
+        }
+    }
+
     /// Begins with the first that `holds` is true of, if it is true of any.
     pub fn prefer(&mut self, mut holds: impl FnMut(&Target) -> bool) {
         if self.further.is_empty() || holds(&self.first) {

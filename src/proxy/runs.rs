@@ -12,8 +12,8 @@ use crate::{
         call::ChatRequest,
         chain::{Conversation, Facts},
         contract::Contract,
-        policy::{Key, Policy},
-        run::{MissingRun, Run, RunGuard},
+        policy::{Key, Policy, Status},
+        run::{Escalated, MissingRun, Run, RunGuard},
     },
 };
 
@@ -87,6 +87,12 @@ impl InRun {
         self.open.as_ref().map(|open| Arc::clone(&open.id))
     }
 
+    /// Routes that its requests pass over.
+    pub fn passed_over(&self) -> u32 {
+        let open = self.open.as_ref();
+        open.map_or(0, |open| open.state_now(|run| run.passed_over()))
+    }
+
     /// The number that its next admitted request has.
     pub fn step(&self) -> Option<u64> {
         let open = self.open.as_ref()?;
@@ -118,13 +124,18 @@ impl InRun {
         }
     }
 
-    /// Whether the run may go on.
+    /// Whether the run may go on. Gives the escalation that a new user input ends.
     ///
     /// # Errors
     /// It is past its deadline, or was stopped.
-    pub fn enter(&self, proxy: &Proxy, policy: &Policy, now_ms: i64) -> Result<(), Rejection> {
+    pub fn enter(
+        &self,
+        proxy: &Proxy,
+        policy: &Policy,
+        now_ms: i64,
+    ) -> Result<Option<Escalated>, Rejection> {
         let Some(open) = &self.open else {
-            return Ok(());
+            return Ok(None);
         };
         let entered = open.state_now(|run| {
             run.tainted |= self.conversation.tainted;
@@ -170,9 +181,15 @@ fn version(live: &Live, label: &str) -> Result<Arc<Policy>, Rejection> {
         .policies
         .iter()
         .find(|policy| *policy.label == *label);
-    found.cloned().ok_or_else(|| Rejection::PolicyUnavailable {
-        reason: format!("this run began with {label}, which is not configured any more"),
-    })
+    let reason = match found {
+        Some(policy) if policy.status == Status::Published => return Ok(Arc::clone(policy)),
+        Some(policy) => format!(
+            "this run began with {label}, which is {} now",
+            policy.status.name()
+        ),
+        None => format!("this run began with {label}, which is not configured any more"),
+    };
+    Err(Rejection::PolicyUnavailable { reason })
 }
 
 fn name(headers: &HeaderMap) -> Result<Option<Arc<str>>, Rejection> {

@@ -21,6 +21,7 @@ mod crash;
 mod dialects;
 mod docker;
 mod elastic;
+mod escalations;
 mod failover;
 mod framing;
 mod layering;

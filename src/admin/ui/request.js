@@ -81,6 +81,7 @@ function detail(record) {
     case "request_started": return admitted(record);
     case "request_refused": return refused(record);
     case "attempt_failed": return attempt(record);
+    case "escalation": return escalation(record);
     case "call_judged": return call(record);
     case "request_settled": return settled(record);
     case "approval_opened":
@@ -105,6 +106,16 @@ function admitted(record) {
       ["Made to ask", (tools.made_to_ask ?? []).join(", ")],
     ]),
   ];
+}
+
+function escalation(record) {
+  const words = (text) => text.replaceAll("_", " ");
+  return facts([
+    ["Reason", words(record.reason)],
+    ["Action", words(record.action)],
+    ["Outcome", words(record.outcome)],
+    ["Escalation", h("span", { class: "mono" }, record.escalation)],
+  ]);
 }
 
 function attempt(record) {

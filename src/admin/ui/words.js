@@ -61,6 +61,7 @@ export const KIND = {
   request_settled: "Settled",
   request_refused: "Refused",
   call_judged: "Tool call",
+  escalation: "Escalation",
   approval_opened: "Waits for a person",
   approval_decided: "Decided",
   approval_used: "Delivered after approval",
@@ -91,6 +92,8 @@ export function outcome(record) {
       return ["bad", record.code];
     case "attempt_failed":
       return ["warn", record.status ?? record.failure.replaceAll("_", " ")];
+    case "escalation":
+      return [{ helped: "good", failed: "bad" }[record.outcome] ?? "warn", record.outcome.replaceAll("_", " ")];
     case "configuration_refused":
       return ["bad", "refused"];
     case "configuration_reloaded":

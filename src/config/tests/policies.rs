@@ -35,8 +35,8 @@ fn a_wrong_policy_is_refused() {
         ),
         (
             "[budget]",
-            "[loops]\non_open = \"fallback\"\n[budget]",
-            "6:11: loops.on_open: unknown \"fallback\"; known: stop, retry",
+            "[loops]\non_open = \"halt\"\n[budget]",
+            "6:11: loops.on_open: unknown \"halt\"; known: stop, retry, fallback, escalate",
         ),
         (
             "[budget]",

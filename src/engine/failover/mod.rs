@@ -86,6 +86,18 @@ pub struct Next {
     pub after_ms: u64,
 }
 
+impl Next {
+    /// The wait, spread so that requests which failed together do not come back together: from
+    /// half of it to the whole, yet never before what the provider asked for, and up to a quarter
+    /// after that. `draw` is any number, a different one for each request.
+    pub fn spread_ms(self, wanted_ms: Option<u64>, draw: u64) -> u64 {
+        let wanted = wanted_ms.unwrap_or(0);
+        let least = (self.after_ms / 2).max(wanted);
+        let most = self.after_ms.max(wanted.saturating_add(wanted / 4));
+        least + draw % (most.saturating_sub(least) + 1)
+    }
+}
+
 /// A provider that wants to be left alone for longer is not waited for. Milliseconds.
 const LONGEST_WAIT_MS: u64 = 10_000;
 

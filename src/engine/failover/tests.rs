@@ -196,3 +196,27 @@ fn trip(breaker: &mut Breaker) {
     let changes = (0..4).map(|_| breaker.note(Verdict::Failed, 0));
     assert_eq!(changes.last().flatten(), Some(Change::Opened));
 }
+
+#[test]
+fn waits_are_spread_and_never_end_before_the_provider_wants() {
+    let next = |after_ms| Next { route: 0, after_ms };
+    let all: Vec<u64> = (0..501)
+        .map(|draw| next(1_000).spread_ms(None, draw))
+        .collect();
+    assert_eq!(
+        (all.iter().min(), all.iter().max()),
+        (Some(&500), Some(&1_000))
+    );
+    assert_eq!(
+        all.iter().collect::<std::collections::BTreeSet<_>>().len(),
+        501
+    );
+    let asked: Vec<u64> = (0..10_000)
+        .map(|draw| next(2_000).spread_ms(Some(2_000), draw))
+        .collect();
+    assert_eq!(
+        (asked.iter().min(), asked.iter().max()),
+        (Some(&2_000), Some(&2_500))
+    );
+    assert_eq!(next(0).spread_ms(None, u64::MAX), 0);
+}

@@ -22,6 +22,10 @@ pub enum OnOpen {
     Stop,
     /// The call is blocked and the run goes on.
     Retry,
+    /// The call is blocked and the run goes on at the next route; without one, as by `Stop`.
+    Fallback,
+    /// As by `Stop`, and it is recorded that a person has to look.
+    Escalate,
 }
 
 /// Longer sequences are no cycles that anybody waits for.

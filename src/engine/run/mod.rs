@@ -1,6 +1,7 @@
 //! A run: what one agent does for one task. Its limits, what it has done, and when it goes round
 //! in circles. Pure; whoever shares a run between requests locks it.
 
+mod breaker;
 mod guard;
 mod loops;
 mod rules;
@@ -12,6 +13,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    breaker::{Action, BreakerState, Effect, Escalated, Escalation, Looped, Reason},
     guard::{RunGuard, Token},
     loops::{LoopRules, OnOpen},
     rules::{MissingRun, OnReplay, OrderRules, RunRules},
@@ -52,6 +54,15 @@ pub struct Run {
     pub tainted: bool,
     /// A loop was found and no new user input has come since.
     pub open: bool,
+    /// Set if a loop was found: requests after this one are on trial.
+    #[serde(default)]
+    half_open: Option<u64>,
+    /// So many routes are passed over until a user says something new.
+    #[serde(default)]
+    passed_over: u32,
+    /// Helped on, with an effect that is not known yet.
+    #[serde(default)]
+    escalation: Option<Escalation>,
     /// The code by which it ended, if it did.
     pub ended: Option<String>,
 }
@@ -93,15 +104,22 @@ impl Run {
         }
     }
 
-    /// A request of this run, whose last user input has this digest.
+    /// A request of this run, whose last user input has this digest. Gives the escalation that
+    /// a new input ends.
     ///
     /// # Errors
     /// The run is past its deadline, or its breaker is open.
-    pub fn enter(&mut self, rules: &RunRules, input: &str, now_ms: i64) -> Result<(), Stop> {
+    pub fn enter(
+        &mut self,
+        rules: &RunRules,
+        input: &str,
+        now_ms: i64,
+    ) -> Result<Option<Escalated>, Stop> {
+        let mut ended = None;
         if self.input != input {
             self.input = input.to_owned();
             self.recent.clear();
-            self.open = false;
+            ended = self.forgive();
         }
         if let Some(most) = rules.max_runtime_ms
             && now_ms - self.begun_ms >= most
@@ -121,7 +139,7 @@ impl Run {
                     .to_owned(),
             });
         }
-        Ok(())
+        Ok(ended)
     }
 
     /// Counts an admitted request; gives its number.

@@ -183,3 +183,94 @@ proptest! {
         }
     }
 }
+
+fn looped(step: u64) -> Looped<'static> {
+    Looped {
+        step,
+        routes: 3,
+        id: "esc_1",
+    }
+}
+
+fn effects(told: &[Escalated]) -> Vec<(Action, Effect)> {
+    told.iter()
+        .map(|(one, effect)| (one.action, *effect))
+        .collect()
+}
+
+#[test]
+fn a_loop_opens_the_breaker_and_a_trial_closes_it() {
+    let (rules, mut run) = (RunRules::default(), run());
+    run.enter(&rules, "a", 0).unwrap();
+    let step = run.step();
+    assert!(run.trip(OnOpen::Stop, looped(step)).is_empty());
+    assert_eq!(run.breaker(), BreakerState::Open);
+    assert_eq!(run.enter(&rules, "a", 0).unwrap_err().code, "circuit_open");
+    // What was under way at the loop is no trial.
+    assert_eq!(run.succeed(step), None);
+    run.enter(&rules, "b", 0).unwrap();
+    assert_eq!(run.breaker(), BreakerState::HalfOpen);
+    run.succeed(step);
+    assert_eq!(run.breaker(), BreakerState::HalfOpen);
+    let trial = run.step();
+    run.succeed(trial);
+    assert_eq!(run.breaker(), BreakerState::Closed);
+}
+
+#[test]
+fn a_fallback_goes_from_route_to_route_and_stops_after_the_last() {
+    let mut run = run();
+    let mut told = Vec::new();
+    for passed_over in 1..=2 {
+        let step = run.step();
+        told.extend(run.trip(OnOpen::Fallback, looped(step)));
+        // A second loop in the same answer counts once.
+        assert!(run.trip(OnOpen::Fallback, looped(step)).is_empty());
+        assert_eq!(run.passed_over(), passed_over);
+        assert_eq!(run.breaker(), BreakerState::HalfOpen);
+    }
+    let step = run.step();
+    told.extend(run.trip(OnOpen::Fallback, looped(step)));
+    assert_eq!(run.breaker(), BreakerState::Open);
+    let upgrade = Action::UpgradeModel;
+    let (pending, failed) = ((upgrade, Effect::Pending), (upgrade, Effect::Failed));
+    assert_eq!(effects(&told), [pending, failed, pending, failed]);
+    run.enter(&RunRules::default(), "new", 0).unwrap();
+    assert_eq!(
+        (run.passed_over(), run.breaker()),
+        (0, BreakerState::HalfOpen)
+    );
+}
+
+#[test]
+fn what_helped_is_told_once_and_survives_being_written_down() {
+    let mut run = run();
+    let step = run.step();
+    run.trip(OnOpen::Retry, looped(step));
+    let text = serde_json::to_string(&run).unwrap();
+    let mut run: Run = serde_json::from_str(&text).unwrap();
+    let (step, later) = (run.step(), run.step());
+    let helped = run.succeed(step).map(|one| effects(&[one]));
+    assert_eq!(
+        helped,
+        Some(vec![(Action::AlternativeStrategy, Effect::Helped)])
+    );
+    assert_eq!(run.succeed(later), None);
+    run.trip(OnOpen::Escalate, looped(later));
+    assert_eq!(run.breaker(), BreakerState::Open);
+    let ended = run.enter(&RunRules::default(), "new", 0).unwrap();
+    let ended = ended.map(|one| effects(&[one]));
+    assert_eq!(ended, Some(vec![(Action::HumanReview, Effect::NewInput)]));
+}
+
+#[test]
+fn a_run_written_down_before_there_were_trials_is_read_with_its_open_breaker() {
+    let mut text = serde_json::to_value(run()).unwrap();
+    let members = text.as_object_mut().unwrap();
+    for member in ["half_open", "passed_over", "escalation"] {
+        members.remove(member);
+    }
+    members.insert("open".into(), true.into());
+    let run: Run = serde_json::from_value(text).unwrap();
+    assert_eq!(run.breaker(), BreakerState::Open);
+}

@@ -82,7 +82,8 @@ impl Permit {
         let (attempt, cap) = (spare.made, spare.cap);
         let sent = for_provider(&target, (call, body), cap, &spare.tools);
         let charged = self.charge_for(failure);
-        self.record_attempt((attempt, failure), charged, (&target, next.after_ms));
+        let after_ms = next.spread_ms(wanted_ms, (self.reply_seed >> (attempt % 64)) as u64);
+        self.record_attempt((attempt, failure), charged, (&target, after_ms));
         if let Some(spare) = self.spare.as_deref_mut() {
             spare.made += 1;
             spare.lost.tokens = spare.lost.tokens.saturating_add(charged.tokens);
@@ -91,13 +92,18 @@ impl Permit {
         self.target = target;
         self.body = sent;
         self.sent = false;
-        Some(next.after_ms)
+        Some(after_ms)
     }
 
     /// A further attempt leaves now.
     pub fn mark_sent_again(&mut self) {
         self.sent = true;
         self.sent_at = Some(Instant::now());
+    }
+
+    /// How many were made, the first included.
+    pub(super) fn attempts(&self) -> u32 {
+        self.spare.as_deref().map_or(1, |spare| spare.made)
     }
 
     /// What failed attempts may have cost.

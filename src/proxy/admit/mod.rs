@@ -3,6 +3,7 @@
 
 mod attempts;
 mod cap;
+mod escalate;
 mod permit;
 mod settle;
 
@@ -31,6 +32,7 @@ use crate::{
             tool_offers::{self, Admitted},
         },
         policy::{Key, Policy, Role},
+        run::Escalated,
         tokens,
     },
     store::approvals::Parked,
@@ -94,6 +96,7 @@ pub async fn admit(
         cap: None,
         pausing: may_pause.then(|| Pausing::new(proxy, body)),
         resumes: None,
+        escalated: None,
     };
     if let Some(pausing) = &mut granted.pausing
         && let Some(parked) = pausing.find(asked).await?
@@ -103,7 +106,9 @@ pub async fn admit(
         return Ok(Admission::Resume(permit, parked));
     }
     if let Some(run) = asked.run {
-        run.enter(proxy, asked.policy, now_ms)?;
+        let ended = run.enter(proxy, asked.policy, now_ms)?;
+        granted.routes.pass_over(run.passed_over());
+        granted.escalated = ended;
     }
     hold(proxy, asked, (call, body), &mut granted).await?;
     proxy.breakers.prefer_healthy(&mut granted.routes, now_ms);
@@ -189,6 +194,8 @@ struct Granted {
     pausing: Option<Pausing>,
     /// The request whose parked answer this one is given.
     resumes: Option<Arc<str>>,
+    /// The escalation that the request's new user input ends.
+    escalated: Option<Escalated>,
 }
 
 fn check_input(policy: &Policy, call: &ChatRequest) -> Result<(), Rejection> {

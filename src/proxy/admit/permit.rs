@@ -33,7 +33,6 @@ use crate::{
         policy::{Batch, OnBlock, Policy},
         record::{Event, JudgedCall, OfferNotes, Opening, Refused, Subject},
         responses::OwnIds,
-        run::OnOpen,
         tokens,
     },
     metrics::Metrics,
@@ -52,6 +51,8 @@ pub struct Permit {
     pub(super) target: Target,
     /// Set if another attempt may follow a failed one.
     pub(super) spare: Option<Box<Spare>>,
+    /// Routes there were at first.
+    pub(super) places: u32,
     pub(super) run: Option<Arc<OpenRun>>,
     pub(super) api: Api,
     pub(super) body: Bytes,
@@ -89,9 +90,11 @@ pub(super) fn permit(
         cap,
         pausing,
         resumes,
+        escalated,
     } = granted;
     let input_bound = reservation.as_ref().map_or(0, Reservation::input_tokens);
     let sent = for_provider(&routes.first, (call, body), cap, &tools.patches);
+    let places = routes.count();
     let spare = Spare::of(&asked.policy.retry, &routes, cap, tools.patches);
     let target = routes.first;
     // Who comes back for a parked answer makes no new step.
@@ -122,8 +125,10 @@ pub(super) fn permit(
         started_ms: asked.started_ms,
         target,
         spare,
+        places,
     };
     permit.record_start(asked.policy, (call, body), cap, (tools.notes, resumes));
+    permit.record_escalations(escalated);
     permit
 }
 
@@ -312,16 +317,8 @@ impl Permit {
     fn note_in_run(&self, judged: &Judged) {
         let Some(run) = &self.run else { return };
         let code = judged.judgement.blocked.as_ref().map(|block| block.code);
-        let loops = self
-            .call_guard
-            .facts
-            .run
-            .as_ref()
-            .map(|run| run.loops.on_open);
         match code {
-            Some("loop_detected") if loops == Some(OnOpen::Stop) => {
-                run.state_now(|run| run.open = true);
-            }
+            Some("loop_detected") => self.trip(run),
             Some(code @ "run_tool_calls_exceeded") => {
                 run.state_now(|run| run.ended = Some(code.to_owned()));
             }

@@ -36,6 +36,7 @@ impl Permit {
         if std::mem::replace(&mut self.settled, true) {
             return;
         }
+        self.note_end(outcome);
         let (usage, estimated) = match &self.reservation {
             Some(_) => self.usage(tally, outcome),
             None => (Usage::default(), false),

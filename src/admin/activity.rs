@@ -21,6 +21,7 @@ pub(super) const KINDS: &[&str] = &[
     "request_refused",
     "call_judged",
     "escalation",
+    "run_reported",
     "approval_opened",
     "approval_decided",
     "approval_used",

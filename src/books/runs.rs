@@ -44,34 +44,51 @@ impl Books {
         policy: &str,
     ) -> Result<Arc<OpenRun>, Refusal> {
         let now_ms = self.0.clock.now_ms();
+        Ok(match self.known_run((key, id)).await? {
+            Some(known) => known,
+            None => self.keep(Run::begin(now_ms, policy), (key, id)),
+        })
+    }
+
+    /// The run of this name, if it ever began.
+    ///
+    /// # Errors
+    /// The store does not answer.
+    pub async fn known_run(
+        &self,
+        (key, id): (&Arc<str>, &Arc<str>),
+    ) -> Result<Option<Arc<OpenRun>>, Refusal> {
         let name = (Arc::clone(key), Arc::clone(id));
         if let Some(known) = self.0.runs.0.get(&name) {
-            known.seen_ms.store(now_ms, Ordering::Relaxed);
-            return Ok(Arc::clone(&known));
+            known
+                .seen_ms
+                .store(self.0.clock.now_ms(), Ordering::Relaxed);
+            return Ok(Some(Arc::clone(&known)));
         }
-        let asked = name.clone();
         let kept = self
-            .ask_store(move |store| Box::pin(async move { store.run(&asked.0, &asked.1).await }))
+            .ask_store(move |store| Box::pin(async move { store.run(&name.0, &name.1).await }))
             .await?;
-        let state = match kept {
-            // What cannot be read must not be taken for a run that has done nothing.
-            Some(text) => serde_json::from_str(&text).map_err(|_| Refusal::Unavailable)?,
-            None => Run::begin(now_ms, policy),
-        };
+        // What cannot be read must not be taken for a run that has done nothing.
+        let read = |text: String| serde_json::from_str(&text).map_err(|_| Refusal::Unavailable);
+        let state = kept.map(read).transpose()?;
+        Ok(state.map(|state| self.keep(state, (key, id))))
+    }
+
+    /// Another request of the run may have been faster: its run is the one that is kept.
+    fn keep(&self, state: Run, (key, id): (&Arc<str>, &Arc<str>)) -> Arc<OpenRun> {
         let fresh = || {
             Arc::new(OpenRun {
                 key: Arc::clone(key),
                 id: Arc::clone(id),
                 state: Arc::new(Mutex::new(state)),
-                seen_ms: AtomicI64::new(now_ms),
+                seen_ms: AtomicI64::new(self.0.clock.now_ms()),
                 noted: AtomicBool::new(false),
             })
         };
-        // Another request of the run may have been faster.
-        Ok(match self.0.runs.0.entry(name) {
+        match self.0.runs.0.entry((Arc::clone(key), Arc::clone(id))) {
             Entry::Occupied(known) => Arc::clone(known.get()),
             Entry::Vacant(place) => Arc::clone(&place.insert(fresh())),
-        })
+        }
     }
 
     /// The run has changed: it is on disk within the time of a batch.

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use super::{
     chain::{GuardResult, Judgement},
     names::clean_name,
-    run::{Action, Effect, Reason, Taken},
+    run::{Action, Effect, Reason, Report, Taken},
 };
 
 /// One thing that happened.
@@ -40,6 +40,8 @@ pub enum Event {
     CallJudged(Box<JudgedCall>),
     /// A run was helped on, or it became known whether that helped.
     Escalation(Box<EscalationNote>),
+    /// A caller said how its run went.
+    RunReported(Box<RunReport>),
     /// A call waits for a person.
     ApprovalOpened(Box<ApprovalNote>),
     /// A person, or the time, decided.
@@ -84,6 +86,7 @@ impl Event {
             Self::RequestRefused(_) => "request_refused",
             Self::CallJudged(_) => "call_judged",
             Self::Escalation(_) => "escalation",
+            Self::RunReported(_) => "run_reported",
             Self::ApprovalOpened(_) => "approval_opened",
             Self::ApprovalDecided(_) => "approval_decided",
             Self::ApprovalUsed(_) => "approval_used",
@@ -131,6 +134,9 @@ pub struct Opening {
     /// The request whose parked answer this one is given: no provider is asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resumes: Option<Arc<str>>,
+    /// What the client calls its run besides its name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<Box<str>>,
 }
 
 /// What became of offered tools that a rule speaks against, by their names.
@@ -195,6 +201,15 @@ pub struct FailedAttempt {
     pub next_model: Arc<str>,
     /// Milliseconds between the two.
     pub after_ms: u64,
+}
+
+/// What a caller said of its run.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunReport {
+    #[serde(flatten)]
+    pub subject: Subject,
+    #[serde(flatten)]
+    pub report: Report,
 }
 
 /// Why a run was helped on, how, and whether it helped.

@@ -12,6 +12,7 @@ mod intake;
 mod listings;
 mod live;
 mod models;
+mod outcomes;
 mod references;
 mod rejection;
 mod relay;
@@ -228,6 +229,12 @@ impl Worker {
                 };
                 stored::answer((proxy, &self.clients), &asked, head).await
             }
+            Route::Outcome(run) => {
+                live.check_burst(key)
+                    .map_err(|retry_after| Rejection::Burst { retry_after })?;
+                let body = intake::read(&head.headers, body, outcomes::LONGEST).await?;
+                outcomes::take(proxy, trail, (key, run), &body).await
+            }
         }
     }
 
@@ -411,6 +418,8 @@ enum Route<'a> {
     Model(&'a str),
     /// An answer that a provider keeps, to read or to delete.
     Stored(&'a str),
+    /// How a run went.
+    Outcome(&'a str),
 }
 
 /// The one route table. Paths are compared as they stand: no normal form that a provider might
@@ -421,6 +430,7 @@ fn route<'a>(method: &Method, path: &'a str) -> Result<Route<'a>, Rejection> {
         "/chat/completions" => (Method::POST, "POST", Route::Ask(Api::Chat)),
         "/responses" => (Method::POST, "POST", Route::Ask(Api::Responses)),
         "/models" => (Method::GET, "GET", Route::Models),
+        _ if let Some(run) = reported_run(path) => (Method::POST, "POST", Route::Outcome(run)),
         _ if let Some(id) = stored_id(path) => match *method {
             Method::GET | Method::DELETE => return Ok(Route::Stored(id)),
             _ => (Method::GET, "GET, DELETE", Route::Stored(id)),
@@ -448,6 +458,12 @@ fn stored_id(path: &str) -> Option<&str> {
     (!id.is_empty() && id.bytes().all(plain)).then_some(id)
 }
 
+fn reported_run(path: &str) -> Option<&str> {
+    let run = path.strip_prefix("/tallygate/runs/")?;
+    run.strip_suffix("/outcome")
+        .filter(|run| runs::is_run_name(run))
+}
+
 fn policy_of(key: &Key) -> Result<&Policy, Rejection> {
     match &key.policy {
         Binding::To(policy) => Ok(policy),
@@ -462,6 +478,8 @@ fn check_endpoint(key: &Key, route: &Route<'_>, query: Option<&str>) -> Result<(
         Route::Ask(Api::Chat) => (Endpoint::Chat, "chat"),
         Route::Ask(Api::Responses) | Route::Stored(_) => (Endpoint::Responses, "responses"),
         Route::Models | Route::Model(_) => (Endpoint::Models, "models"),
+        // Whoever may make a run may tell how it went.
+        Route::Outcome(_) => return Ok(()),
     };
     if !key.endpoints.is_empty() && !key.endpoints.contains(&endpoint) {
         return Err(Rejection::EndpointNotAllowed { endpoint: name });

@@ -18,6 +18,9 @@ use crate::{
 };
 
 const RUN_ID: HeaderName = HeaderName::from_static("x-run-id");
+const RUN_TAG: HeaderName = HeaderName::from_static("x-run-tag");
+/// More tags tell runs apart no better.
+const MOST_TAGS: usize = 8;
 /// Characters of a run's name.
 const LONGEST_NAME: usize = 128;
 
@@ -28,6 +31,8 @@ pub struct InRun {
     /// The version that the run began with, if that is another than the key's now.
     pub pinned: Option<Arc<Policy>>,
     conversation: Conversation,
+    /// By which runs are compared: `X-Run-Tag`.
+    pub tags: Vec<Box<str>>,
 }
 
 /// Finds the run, if rules or the client want one.
@@ -48,7 +53,8 @@ pub async fn find(
         let mut offered = call.offers.tools.iter();
         offered.any(|tool| contracts.find(&tool.name).is_some_and(rule))
     };
-    let needed = policy.bounds_runs() || offers(Contract::needs_run);
+    let tags = tags(headers)?;
+    let needed = !tags.is_empty() || policy.bounds_runs() || offers(Contract::needs_run);
     if named.is_none() && !needed && !offers(Contract::minds_taint) {
         return Ok(None);
     }
@@ -66,6 +72,7 @@ pub async fn find(
             open: None,
             pinned: None,
             conversation,
+            tags,
         }));
     };
     let open = proxy.books.run((&key.name, &id), &policy.label).await?;
@@ -78,6 +85,7 @@ pub async fn find(
         open: Some(open),
         pinned,
         conversation,
+        tags,
     }))
 }
 
@@ -196,10 +204,7 @@ fn name(headers: &HeaderMap) -> Result<Option<Arc<str>>, Rejection> {
     let Some(value) = headers.get(&RUN_ID) else {
         return Ok(None);
     };
-    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"._:-".contains(byte);
-    let name = value.to_str().ok().filter(|name| {
-        !name.is_empty() && name.len() <= LONGEST_NAME && name.as_bytes().iter().all(plain)
-    });
+    let name = value.to_str().ok().filter(|name| is_plain(name));
     // A conversation's own name could be taken for another run's.
     match name.filter(|name| !name.starts_with(CONVERSATION)) {
         Some(name) => Ok(Some(name.into())),
@@ -211,6 +216,38 @@ fn name(headers: &HeaderMap) -> Result<Option<Arc<str>>, Rejection> {
             param: None,
         }),
     }
+}
+
+/// `X-Run-Tag: a, b`, also over several headers.
+fn tags(headers: &HeaderMap) -> Result<Vec<Box<str>>, Rejection> {
+    let wrong = || Rejection::InvalidRequest {
+        message: format!(
+            "X-Run-Tag must be up to {MOST_TAGS} tags with commas between them, each of up to \
+             {LONGEST_NAME} letters, digits and . _ : -"
+        ),
+        param: None,
+    };
+    let mut tags: Vec<Box<str>> = Vec::new();
+    for value in headers.get_all(&RUN_TAG) {
+        let value = value.to_str().map_err(|_| wrong())?;
+        for tag in value.split(',').map(str::trim) {
+            if !is_plain(tag) || tags.len() == MOST_TAGS {
+                return Err(wrong());
+            }
+            tags.push(tag.into());
+        }
+    }
+    Ok(tags)
+}
+
+fn is_plain(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte);
+    !name.is_empty() && name.len() <= LONGEST_NAME && name.bytes().all(plain)
+}
+
+/// Whether a path's segment can be the name of a run.
+pub fn is_run_name(name: &str) -> bool {
+    is_plain(name)
 }
 
 fn conversation_name(input: &str) -> Arc<str> {

@@ -191,3 +191,73 @@ async fn a_run_whose_version_is_archived_ends() {
     );
     assert_eq!(asks("new").await.status, 200);
 }
+
+#[tokio::test]
+async fn a_caller_tells_how_its_own_run_went_and_nobody_else_does() {
+    let upstream = Upstream::start().await;
+    let proxy = TestProxy::to(&upstream).await;
+    let request = proxy.k1().chat_request("hi", json!({}));
+    let tagged = request
+        .header("x-run-id", "r1")
+        .header("x-run-tag", "agent, v:2");
+    assert_eq!(tagged.answer().await.status, 200);
+    let opened = proxy.records("request_started", 1).await;
+    assert_eq!(opened[0]["tags"], json!(["agent", "v:2"]));
+    let path = "/v1/tallygate/runs/r1/outcome";
+    let failed = json!({"outcome": "failure", "reason": "verifier_failure"}).to_string();
+    let other = proxy.k2().post(path, failed.clone()).answer().await;
+    assert_eq!(other.refusal(), (404, "run_not_found".to_owned()));
+    let hint = proxy.k1().post(path, failed).answer().await;
+    assert_eq!(hint.status, 200, "{}", hint.text());
+    assert_eq!(hint.json()["escalation"]["action"], "expand_context");
+    let well = json!({"outcome": "success"}).to_string();
+    let well = proxy.k1().post(path, well).answer().await;
+    assert_eq!(well.json()["escalation"], Value::Null);
+    let reports = proxy.records("run_reported", 2).await;
+    let reported = |at: usize| (text(&reports[at], "run"), text(&reports[at], "outcome"));
+    assert_eq!(
+        [reported(0), reported(1)],
+        [("r1", "failure"), ("r1", "success")]
+    );
+    let escalations = proxy.records("escalation", 2).await;
+    assert_eq!(
+        told(&escalations),
+        [
+            ["verifier_failure", "expand_context", "pending"],
+            ["verifier_failure", "expand_context", "helped"]
+        ]
+    );
+    assert_eq!(upstream.hits(), 1);
+}
+
+#[tokio::test]
+async fn a_report_or_a_tag_that_cannot_be_read_is_told_as_an_error() {
+    let upstream = Upstream::start().await;
+    let proxy = TestProxy::to(&upstream).await;
+    let request = proxy.k1().chat_request("hi", json!({}));
+    assert_eq!(request.header("x-run-id", "r1").answer().await.status, 200);
+    let path = "/v1/tallygate/runs/r1/outcome";
+    for body in [
+        "",
+        "[]",
+        r#"{"outcome":"great"}"#,
+        r#"{"outcome":"success","reason":"verifier_failure"}"#,
+        r#"{"outcome":"success","note":"a prompt"}"#,
+    ] {
+        let answer = proxy.k1().post(path, body).answer().await;
+        assert_eq!(
+            answer.refusal(),
+            (400, "invalid_request".to_owned()),
+            "{body}"
+        );
+    }
+    let known = proxy.k1().get(path).await;
+    assert_eq!((known.status, known.header("allow")), (405, Some("POST")));
+    let unnamed = proxy.k1().post("/v1/tallygate/runs/a/b/outcome", "{}");
+    assert_eq!(unnamed.answer().await.status, 404);
+    for tag in ["a b", "", "a,,b", "1,2,3,4,5,6,7,8,9"] {
+        let request = proxy.k1().chat_request("hi", json!({}));
+        let answer = request.header("x-run-tag", tag).answer().await;
+        assert_eq!(answer.status, 400, "{tag:?}");
+    }
+}

@@ -62,6 +62,7 @@ export const KIND = {
   request_refused: "Refused",
   call_judged: "Tool call",
   escalation: "Escalation",
+  run_reported: "Outcome of a run",
   approval_opened: "Waits for a person",
   approval_decided: "Decided",
   approval_used: "Delivered after approval",
@@ -92,6 +93,8 @@ export function outcome(record) {
       return ["bad", record.code];
     case "attempt_failed":
       return ["warn", record.status ?? record.failure.replaceAll("_", " ")];
+    case "run_reported":
+      return [{ success: "good", failure: "bad" }[record.outcome] ?? "warn", record.outcome];
     case "escalation":
       return [{ helped: "good", failed: "bad" }[record.outcome] ?? "warn", record.outcome.replaceAll("_", " ")];
     case "configuration_refused":
@@ -141,7 +144,7 @@ export const GUARDS = [
   ["Input", ["context_length_exceeded", "input_unsupported"]],
   ["Model", ["model_denied", "model_not_found"]],
   ["Tools", ["tool_not_allowlisted", "hosted_tool_denied"]],
-  ["Run", ["max_steps_exceeded", "parallel_units_exceeded", "run_deadline_exceeded", "run_tool_calls_exceeded", "circuit_open"]],
+  ["Run", ["max_steps_exceeded", "parallel_units_exceeded", "run_deadline_exceeded", "run_tool_calls_exceeded", "circuit_open", "run_not_found"]],
   ["Provider", ["provider_unavailable"]],
   ["Price", ["price_unknown"]],
   ["References", ["response_not_found"]],

@@ -20,6 +20,7 @@ pub struct Escalation {
 pub enum Reason {
     ProviderFailure,
     LoopDetected,
+    VerifierFailure,
 }
 
 /// What is done about it.
@@ -30,6 +31,8 @@ pub enum Action {
     UpgradeModel,
     /// The same model is told to try something else; or another provider was asked.
     AlternativeStrategy,
+    /// The client is told to give the model more to go by.
+    ExpandContext,
     /// A person has to look.
     HumanReview,
 }

@@ -4,6 +4,7 @@
 mod breaker;
 mod guard;
 mod loops;
+mod report;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ pub use self::{
     breaker::{Action, BreakerState, Effect, Escalated, Escalation, Looped, Reason},
     guard::{RunGuard, Token},
     loops::{LoopRules, OnOpen},
+    report::{Report, ReportReason, RunOutcome},
     rules::{MissingRun, OnReplay, OrderRules, RunRules},
 };
 
@@ -63,6 +65,9 @@ pub struct Run {
     /// Helped on, with an effect that is not known yet.
     #[serde(default)]
     escalation: Option<Escalation>,
+    /// Its result was turned down by a verifier, and no later report has come.
+    #[serde(default)]
+    turned_down: Option<Escalation>,
     /// The code by which it ended, if it did.
     pub ended: Option<String>,
 }

@@ -127,7 +127,7 @@ pub(super) fn permit(
         spare,
         places,
     };
-    permit.record_start(asked.policy, (call, body), cap, (tools.notes, resumes));
+    permit.record_start(asked, (call, body), cap, (tools.notes, resumes));
     permit.record_escalations(escalated);
     permit
 }
@@ -421,13 +421,13 @@ impl Permit {
 
     fn record_start(
         &self,
-        policy: &Policy,
+        asked: &Asked<'_>,
         (call, body): (&ChatRequest, &[u8]),
         cap: Option<u64>,
         (tools, resumes): (OfferNotes, Option<Arc<str>>),
     ) {
         let reserved = self.reservation.as_ref();
-        let sensitive = input::is_sensitive(&policy.input, &call.content);
+        let sensitive = input::is_sensitive(&asked.policy.input, &call.content);
         let opening = Opening {
             subject: self.subject.clone(),
             provider: Arc::clone(&self.target.provider.name),
@@ -440,6 +440,7 @@ impl Permit {
             warnings: sensitive.then_some("input_sensitive").into_iter().collect(),
             tools,
             resumes,
+            tags: asked.run.map_or_else(Vec::new, |run| run.tags.clone()),
         };
         let event = Event::RequestStarted(Box::new(opening));
         self.books.record(Some(Arc::clone(&self.request_id)), event);

@@ -70,6 +70,10 @@ pub enum Rejection {
         id: String,
         param: Option<&'static str>,
     },
+    /// A run that this key did not make, or that never was.
+    RunNotFound {
+        id: String,
+    },
     SubstituteDenied {
         member: String,
     },

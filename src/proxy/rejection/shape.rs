@@ -66,6 +66,7 @@ impl Rejection {
             }
             Self::ModelNotFound { .. } => (S::NOT_FOUND, INVALID, "model_not_found"),
             Self::ResponseNotFound { .. } => (S::NOT_FOUND, INVALID, "response_not_found"),
+            Self::RunNotFound { .. } => (S::NOT_FOUND, INVALID, "run_not_found"),
             Self::ToolDenied(denied) => (S::FORBIDDEN, PERMISSION, denied.code),
             Self::PolicyUnavailable { .. } => {
                 (S::SERVICE_UNAVAILABLE, SERVER, "policy_unavailable")
@@ -135,6 +136,9 @@ impl Rejection {
             Self::ToolDenied(denied) => denied.message.clone(),
             Self::ResponseNotFound { id, .. } => {
                 format!("This Tallygate key has no response {:?}.", clean_name(id))
+            }
+            Self::RunNotFound { id } => {
+                format!("This Tallygate key has no run {:?}.", clean_name(id))
             }
             Self::UnreadableBody { coding } => format!(
                 "The request body's Content-Encoding \"{coding}\" cannot be read, so it cannot \

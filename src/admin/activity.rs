@@ -9,29 +9,8 @@ use serde_json::{Value, json};
 use super::{Shared, fault::Fault, query::Query};
 use crate::store::{
     StoreError,
-    reader::{Found, Reader, Stretch, Wanted},
+    reader::{Found, Reader, SLACK_MS, Stretch, Wanted, first_at, narrowed},
 };
-
-/// What may be asked for by `kind`.
-pub(super) const KINDS: &[&str] = &[
-    "started",
-    "request_started",
-    "attempt_failed",
-    "request_settled",
-    "request_refused",
-    "call_judged",
-    "escalation",
-    "run_reported",
-    "approval_opened",
-    "approval_decided",
-    "approval_used",
-    "refusals_summed",
-    "configuration_reloaded",
-    "configuration_refused",
-    "policy_published",
-    "policy_archived",
-    "lease_recovered",
-];
 
 /// On a page, unless the client says otherwise.
 const PAGE: i64 = 50;
@@ -43,8 +22,6 @@ const MOST_SCANNED: i64 = 200_000;
 const LONGEST_SEARCH: i64 = 2_000_000;
 /// Records of one request; more were made by nobody.
 const MOST_OF_ONE: i64 = 2000;
-/// Records are written a moment after they were made, in batches.
-const SLACK_MS: i64 = 60_000;
 
 /// `GET /admin/v1/activity`.
 pub(super) async fn page(
@@ -71,44 +48,12 @@ pub(super) async fn page(
         after: after.unwrap_or(0).min(newest),
         up_to: before.map_or(newest, |before| (before - 1).clamp(0, newest)),
     };
-    let within = narrowed(reader, within, &wanted).await?;
+    let within = narrowed(reader, within, wanted.from_ms, wanted.to_ms).await?;
     let (found, next) = search(reader, &wanted, within, limit).await?;
     let records: Vec<Value> = found.iter().map(record).collect();
     Ok(Json(
         json!({ "records": records, "next": next, "newest": newest }),
     ))
-}
-
-/// Without what the times asked for leave out: records stand in the order of their times, give
-/// or take a moment.
-async fn narrowed(
-    reader: &mut dyn Reader,
-    within: Stretch,
-    wanted: &Wanted,
-) -> Result<Stretch, StoreError> {
-    let mut narrow = within;
-    if let Some(from_ms) = wanted.from_ms {
-        let first = first_at(reader, within, from_ms.saturating_sub(SLACK_MS)).await?;
-        narrow.after = first - 1;
-    }
-    if let Some(to_ms) = wanted.to_ms {
-        narrow.up_to = first_at(reader, within, to_ms.saturating_add(SLACK_MS)).await?;
-    }
-    narrow.up_to = narrow.up_to.min(within.up_to);
-    Ok(narrow)
-}
-
-/// The first record not before `at_ms`; one after the last, if there is none.
-async fn first_at(reader: &mut dyn Reader, within: Stretch, at_ms: i64) -> Result<i64, StoreError> {
-    let (mut low, mut high) = (within.after + 1, within.up_to + 1);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        match reader.time_at(middle).await? {
-            Some(at) if at < at_ms => low = middle + 1,
-            _ => high = middle,
-        }
-    }
-    Ok(low)
 }
 
 /// A page, newest first, and the number before which the next one goes on.

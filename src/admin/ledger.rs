@@ -1,4 +1,4 @@
-//! The ledger as a whole: how far it goes, whether its chain holds, all of it as JSON Lines.
+//! The ledger as a whole: how far it goes, whether its chain holds, and what it holds, as lines.
 
 use axum::{
     Json,
@@ -14,7 +14,11 @@ use super::{
     query::Query,
     stream::{self, Sink},
 };
-use crate::store::{Chain, StoreError, reader::Reader};
+use crate::store::{
+    Break, Chain, StoreError,
+    export::{Export, Form, Selection},
+    reader::Reader,
+};
 
 /// Lines that are in memory at once.
 const PAGE: i64 = 1000;
@@ -53,8 +57,8 @@ async fn follow(mut reader: Box<dyn Reader>, sink: &Sink) -> Result<(), stream::
                 json!({ "checked": chain.seq, "holds": true, "head": hex::encode(chain.digest) }),
                 true,
             ),
-            Err(Broken::At(seq)) => (
-                json!({ "checked": chain.seq, "holds": false, "broken_at": seq }),
+            Err(Broken::At(at)) => (
+                json!({ "checked": chain.seq, "holds": false, "broken_at": at.seq(), "message": at.to_string() }),
                 true,
             ),
             Err(Broken::Store(error)) => (
@@ -70,7 +74,7 @@ async fn follow(mut reader: Box<dyn Reader>, sink: &Sink) -> Result<(), stream::
 }
 
 enum Broken {
-    At(i64),
+    At(Break),
     Store(StoreError),
 }
 
@@ -94,42 +98,52 @@ async fn chained(reader: &mut dyn Reader, chain: &mut Chain) -> Result<Option<i6
 
 /// `GET /admin/v1/ledger/export`.
 pub(super) async fn export(State(console): State<Shared>, query: Query) -> Result<Response, Fault> {
+    let selection = Selection {
+        kinds: query.words("kind"),
+        key: query.text("key"),
+        from_ms: query.instant_ms("from"),
+        to_ms: query.instant_ms("to"),
+    };
+    let (form, kind, file) = match query.text("format").as_deref() {
+        Some("csv") => (Form::Csv, "text/csv; charset=utf-8", "tallygate-ledger.csv"),
+        _ => (Form::Jsonl, "application/jsonl", "tallygate-ledger.jsonl"),
+    };
     let after = query.number("after").unwrap_or(0);
-    let (mut response, sink, reader) = begin(&console).await?;
-    response.headers_mut().insert(
-        header::CONTENT_DISPOSITION,
-        HeaderValue::from_static("attachment; filename=\"tallygate-ledger.jsonl\""),
-    );
+    let (mut response, sink, mut reader) = begin(&console).await?;
+    let export = Export::begin(&mut *reader, selection, form, after).await?;
+    let disposition = HeaderValue::try_from(format!("attachment; filename=\"{file}\""));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.extend(disposition.map(|value| (header::CONTENT_DISPOSITION, value)));
     tokio::spawn(async move {
-        let _ = copy(reader, after, &sink).await;
+        let _ = copy(reader, export, form, &sink).await;
     });
     Ok(response)
 }
 
 async fn copy(
     mut reader: Box<dyn Reader>,
-    mut after: i64,
+    mut export: Export,
+    form: Form,
     sink: &Sink,
 ) -> Result<(), stream::Left> {
     loop {
-        let lines = match reader.lines_after(after, PAGE).await {
-            Ok(lines) => lines,
+        match export.next(&mut *reader).await {
+            Ok(None) => return Ok(()),
+            Ok(Some(text)) if text.is_empty() => {}
+            Ok(Some(text)) => sink.send(text).await?,
             Err(error) => {
-                // The number of the next record is missing then: nobody takes it for the end.
+                // Nobody takes it for the end.
                 tracing::error!(%error, "an export broke off");
-                let line = json!({ "kind": "export_failed", "message": error.to_string() });
+                let line = match form {
+                    Form::Jsonl => {
+                        json!({ "kind": "export_failed", "message": error.to_string() }).to_string()
+                    }
+                    Form::Csv => "export_failed".to_owned(),
+                };
                 return sink.send(format!("{line}\n")).await;
             }
-        };
-        let Some(last) = lines.last() else {
-            return Ok(());
-        };
-        after = last.seq;
-        let text: String = lines
-            .iter()
-            .flat_map(|line| [line.to_json().to_string(), "\n".to_owned()])
-            .collect();
-        sink.send(text).await?;
+        }
     }
 }
 

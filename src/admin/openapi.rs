@@ -119,6 +119,13 @@ fn responses(route: &Route) -> Value {
     let (status, good) = match route.answer {
         Answer::Json(schema) => ("200", content("application/json", reference(schema))),
         Answer::Lines(schema) => ("200", lines(schema)),
+        Answer::LinesOrCsv(schema) => {
+            let mut lines = lines(schema);
+            if let Some(content) = lines.get_mut("content").and_then(Value::as_object_mut) {
+                content.insert("text/csv".into(), json!({ "schema": { "type": "string" } }));
+            }
+            ("200", lines)
+        }
         Answer::Text => ("200", content("text/plain", json!({ "type": "string" }))),
         Answer::Nothing => ("204", json!({ "description": "Done" })),
     };

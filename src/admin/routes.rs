@@ -30,6 +30,8 @@ pub(super) enum Answer {
     Json(&'static str),
     /// JSON Lines, each of the schema with this name.
     Lines(&'static str),
+    /// The same, or CSV if asked for.
+    LinesOrCsv(&'static str),
     Nothing,
     /// Plain text.
     Text,

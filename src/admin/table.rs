@@ -12,7 +12,7 @@ use super::{
     routes::{Access, Answer, Route},
     spend,
 };
-use crate::config::Role;
+use crate::{config::Role, engine::record::Event};
 
 const VIEWER: Access = Access::To(Role::Viewer);
 const APPROVER: Access = Access::To(Role::Approver);
@@ -121,8 +121,8 @@ fn records() -> Vec<Route> {
         Route::get(
             "/admin/v1/ledger/export",
             OPERATOR,
-            Answer::Lines("Record"),
-            "Records with their places in the chain",
+            Answer::LinesOrCsv("Record"),
+            "Records with their places in the chain, oldest first; as CSV, a line each, the whole record in the last column",
             get(ledger::export),
         )
         .asking(EXPORT),
@@ -221,7 +221,7 @@ const TO: Parameter = parameter("to", Kind::Instant, "Before this instant");
 const SPAN: &[Parameter] = &[FROM, TO];
 
 const ACTIVITY: &[Parameter] = &[
-    parameter("kind", Kind::SomeOf(activity::KINDS), "Kinds of records"),
+    parameter("kind", Kind::SomeOf(Event::KINDS), "Kinds of records"),
     parameter("key", Kind::Text, "Name of the client key"),
     parameter("tenant", Kind::Text, "Tenant of the key"),
     parameter("run", Kind::Text, "Run that it belongs to"),
@@ -269,4 +269,15 @@ const HISTORY: &[Parameter] = &[
     parameter("by", Kind::OneOf(&["model", "key"]), "What to tell apart"),
 ];
 
-const EXPORT: &[Parameter] = &[parameter("after", SEQ, "Only records after this number")];
+const EXPORT: &[Parameter] = &[
+    parameter(
+        "format",
+        Kind::OneOf(&["jsonl", "csv"]),
+        "jsonl unless said otherwise",
+    ),
+    parameter("kind", Kind::SomeOf(Event::KINDS), "Kinds of records"),
+    parameter("key", Kind::Text, "Name of the client key"),
+    FROM,
+    TO,
+    parameter("after", SEQ, "Only records after this number"),
+];

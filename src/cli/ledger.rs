@@ -1,14 +1,24 @@
 //! `tallygate ledger`: reads beside the serving process and changes nothing.
 
-use std::{path::Path, process::ExitCode, time::Duration};
+use std::{
+    io::{BufWriter, ErrorKind, Write as _},
+    path::Path,
+    process::ExitCode,
+    time::Duration,
+};
 
 use anyhow::Context as _;
 use serde_json::Value;
 
-use super::{block_on, print};
+use super::{block_on, instant::instant, print, progress::Progress};
 use crate::{
+    clock::Clock,
     config::{Config, StoreUrl},
-    store::{Chain, LedgerLine, sqlite::Reader},
+    store::{
+        Chain, LedgerLine,
+        export::{Export, Form, Selection},
+        sqlite::Reader,
+    },
 };
 
 const LOOK_EVERY: Duration = Duration::from_millis(300);
@@ -49,25 +59,67 @@ pub fn tail(file: &Path, lines: u32, follow: bool, as_json: bool) -> anyhow::Res
 pub fn verify(file: &Path) -> anyhow::Result<ExitCode> {
     block_on(async {
         let mut reader = reader(file).await?;
+        let mut progress = Progress::of("verified", reader.last_seq().await?);
         let mut chain = Chain::default();
         loop {
             let found = reader.lines_after(chain.seq, PAGE).await?;
             if found.is_empty() {
-                print(&format!(
-                    "{} records, the chain holds; head {}",
-                    chain.seq,
-                    hex::encode(chain.digest)
-                ));
-                return Ok(ExitCode::SUCCESS);
+                break;
             }
             for line in &found {
-                if let Err(seq) = chain.follow(line) {
-                    print(&format!(
-                        "record {seq} does not follow from the one before it"
-                    ));
+                if let Err(broken) = chain.follow(line) {
+                    drop(progress);
+                    print(&broken.to_string());
                     return Ok(ExitCode::FAILURE);
                 }
             }
+            progress.at(chain.seq);
+        }
+        drop(progress);
+        print(&format!(
+            "{} records, the chain holds; head {}",
+            chain.seq,
+            hex::encode(chain.digest)
+        ));
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// What was asked for on the command line.
+pub struct Wish<'a> {
+    pub form: Form,
+    pub kinds: Vec<String>,
+    pub key: Option<String>,
+    pub since: Option<&'a str>,
+    pub until: Option<&'a str>,
+}
+
+pub fn export(file: &Path, wish: Wish<'_>) -> anyhow::Result<ExitCode> {
+    let now_ms = Clock::system().now_ms();
+    let read = |text: Option<&str>| text.map(|text| instant(text, now_ms)).transpose();
+    let selection = Selection {
+        kinds: wish.kinds,
+        key: wish.key,
+        from_ms: read(wish.since)?,
+        to_ms: read(wish.until)?,
+    };
+    block_on(async {
+        let mut reader = reader(file).await?;
+        let mut export = Export::begin(&mut reader, selection, wish.form, 0).await?;
+        let start = export.rest();
+        let mut progress = Progress::of("exported", start.up_to - start.after);
+        let mut out = BufWriter::new(std::io::stdout());
+        while let Some(text) = export.next(&mut reader).await? {
+            match out.write_all(text.as_bytes()) {
+                Ok(()) => progress.at(export.rest().after - start.after),
+                // A reader that has gone (`| head`) is no mistake.
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        match out.flush() {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
+            _ => Ok(ExitCode::SUCCESS),
         }
     })
 }

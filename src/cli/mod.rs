@@ -3,11 +3,13 @@
 mod approvals;
 mod check;
 mod health;
+mod instant;
 mod keys;
 mod ledger;
 mod migrate;
 mod models;
 mod policies;
+mod progress;
 mod serve;
 mod spend;
 
@@ -16,11 +18,13 @@ use std::{
     process::ExitCode,
 };
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, builder::PossibleValuesParser};
 
 use crate::{
     approval::Wish,
     config::{Config, StoreUrl},
+    engine::record::Event,
+    store::export::Form,
 };
 
 /// Exit codes that scripts can use: 0 well, 1 it did not work, 2 wrong usage.
@@ -193,6 +197,27 @@ enum LedgerCommand {
     /// Check the chain from its first record to its last
     #[command(after_help = "Example:\n  tallygate ledger verify")]
     Verify,
+    /// Records with their places in the chain, oldest first, to standard output
+    #[command(
+        after_help = "Example:\n  tallygate ledger export --format csv --since 7d --kind request_refused,call_judged > week.csv"
+    )]
+    Export {
+        /// csv: a line each, the whole record in the last column
+        #[arg(long, value_parser = ["jsonl", "csv"], default_value = "jsonl")]
+        format: String,
+        /// Not before: 2027-06-30T12:00:00Z, 2027-06-30 (UTC), or 7d, 24h, 30m before now
+        #[arg(long)]
+        since: Option<String>,
+        /// Before; written like --since
+        #[arg(long)]
+        until: Option<String>,
+        /// Name of a client key
+        #[arg(long)]
+        key: Option<String>,
+        /// Kinds of records, with commas between
+        #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(Event::KINDS))]
+        kind: Vec<String>,
+    },
 }
 
 /// Runs what was asked for.
@@ -225,12 +250,7 @@ pub fn run() -> ExitCode {
             PoliciesCommand::Publish { version } => policies::publish(file, &version),
             PoliciesCommand::Archive { version } => policies::archive(file, &version),
         },
-        Command::Ledger(LedgerCommand::Tail {
-            lines,
-            follow,
-            json,
-        }) => ledger::tail(file, lines, follow, json),
-        Command::Ledger(LedgerCommand::Verify) => ledger::verify(file),
+        Command::Ledger(command) => records(file, command),
         Command::Health => health::health(file),
     };
     match done {
@@ -251,6 +271,37 @@ fn approve(file: &Path, command: &ApprovalsCommand) -> anyhow::Result<ExitCode> 
     };
     let said = (&*decision.by, &*decision.reason);
     approvals::decide(file, &decision.id, wish, said)
+}
+
+fn records(file: &Path, command: LedgerCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        LedgerCommand::Tail {
+            lines,
+            follow,
+            json,
+        } => ledger::tail(file, lines, follow, json),
+        LedgerCommand::Verify => ledger::verify(file),
+        LedgerCommand::Export {
+            format,
+            since,
+            until,
+            key,
+            kind,
+        } => {
+            let form = match format.as_str() {
+                "csv" => Form::Csv,
+                _ => Form::Jsonl,
+            };
+            let wish = ledger::Wish {
+                form,
+                kinds: kind,
+                key,
+                since: since.as_deref(),
+                until: until.as_deref(),
+            };
+            ledger::export(file, wish)
+        }
+    }
 }
 
 /// Where the store's file is.

@@ -77,6 +77,27 @@ pub enum Event {
 }
 
 impl Event {
+    /// All of them.
+    pub const KINDS: &[&str] = &[
+        "started",
+        "request_started",
+        "attempt_failed",
+        "request_settled",
+        "request_refused",
+        "call_judged",
+        "escalation",
+        "run_reported",
+        "approval_opened",
+        "approval_decided",
+        "approval_used",
+        "refusals_summed",
+        "configuration_reloaded",
+        "configuration_refused",
+        "policy_published",
+        "policy_archived",
+        "lease_recovered",
+    ];
+
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Started { .. } => "started",

@@ -2,6 +2,7 @@
 //! knows which database answers.
 
 pub mod approvals;
+pub mod export;
 pub mod reader;
 pub mod sqlite;
 
@@ -148,6 +149,23 @@ pub struct Chain {
     pub digest: Digest256,
 }
 
+/// Where a chain does not hold, by the number of the record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Break {
+    #[error("record {0} is missing")]
+    Missing(i64),
+    #[error("record {0} does not follow from the one before it: one of the two was changed")]
+    Altered(i64),
+}
+
+impl Break {
+    pub fn seq(self) -> i64 {
+        match self {
+            Self::Missing(seq) | Self::Altered(seq) => seq,
+        }
+    }
+}
+
 impl Default for Chain {
     fn default() -> Self {
         Self {
@@ -159,11 +177,14 @@ impl Default for Chain {
 
 impl Chain {
     /// # Errors
-    /// The number of the record that does not follow from the one before it.
-    pub fn follow(&mut self, line: &LedgerLine) -> Result<(), i64> {
+    /// The first record that is not what was written.
+    pub fn follow(&mut self, line: &LedgerLine) -> Result<(), Break> {
+        if line.seq != self.seq + 1 {
+            return Err(Break::Missing(self.seq + 1));
+        }
         let wanted = link(&self.digest, line.seq, &line.body);
-        if line.seq != self.seq + 1 || line.digest != wanted {
-            return Err(line.seq);
+        if line.digest != wanted {
+            return Err(Break::Altered(line.seq));
         }
         *self = Self {
             seq: line.seq,

@@ -2,7 +2,7 @@
 //! and in the console. Nothing here changes anything or makes the writing thread wait.
 
 use super::{
-    Answer, LedgerLine, Standing,
+    Answer, LedgerLine, Standing, StoreError,
     approvals::{Approval, Listing},
 };
 
@@ -122,3 +122,49 @@ pub struct Refusals {
 
 /// An hour in milliseconds.
 pub const HOUR_MS: i64 = 3_600_000;
+
+/// Records are written a moment after they were made, in batches.
+pub const SLACK_MS: i64 = 60_000;
+
+/// Without what the times asked for leave out: records stand in the order of their times, give
+/// or take a moment.
+///
+/// # Errors
+/// The database does not answer.
+pub async fn narrowed(
+    reader: &mut dyn Reader,
+    within: Stretch,
+    from_ms: Option<i64>,
+    to_ms: Option<i64>,
+) -> Result<Stretch, StoreError> {
+    let mut narrow = within;
+    if let Some(from_ms) = from_ms {
+        let first = first_at(reader, within, from_ms.saturating_sub(SLACK_MS)).await?;
+        narrow.after = first - 1;
+    }
+    if let Some(to_ms) = to_ms {
+        narrow.up_to = first_at(reader, within, to_ms.saturating_add(SLACK_MS)).await?;
+    }
+    narrow.up_to = narrow.up_to.min(within.up_to);
+    Ok(narrow)
+}
+
+/// The first record not before `at_ms`; one after the last, if there is none.
+///
+/// # Errors
+/// The database does not answer.
+pub async fn first_at(
+    reader: &mut dyn Reader,
+    within: Stretch,
+    at_ms: i64,
+) -> Result<i64, StoreError> {
+    let (mut low, mut high) = (within.after + 1, within.up_to + 1);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match reader.time_at(middle).await? {
+            Some(at) if at < at_ms => low = middle + 1,
+            _ => high = middle,
+        }
+    }
+    Ok(low)
+}

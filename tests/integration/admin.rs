@@ -653,6 +653,27 @@ async fn the_ledger_is_verified_and_exported_from_the_console() {
     );
     assert_eq!(rest, exported[8..]);
 
+    let kinds = async |query: &str| -> Vec<Value> {
+        let path = format!("/admin/v1/ledger/export?{query}");
+        let found = lines(&with(&proxy, OPERATOR).get(&path).await);
+        found.iter().map(|record| record["kind"].clone()).collect()
+    };
+    assert_eq!(
+        kinds("kind=started,request_settled&key=k1").await,
+        ["request_settled"; 3]
+    );
+    assert!(kinds("key=k2").await.is_empty());
+    assert_eq!(kinds("to=1990-01-01T00:00:00Z").await, [""; 0]);
+    assert_eq!(kinds("from=1990-01-01T00:00:00Z").await.len(), 10);
+    let csv = with(&proxy, OPERATOR)
+        .get("/admin/v1/ledger/export?format=csv&kind=request_settled")
+        .await;
+    assert_eq!(csv.header("content-type"), Some("text/csv; charset=utf-8"));
+    let rows: Vec<&str> = csv.text().split("\r\n").collect();
+    assert_eq!(rows.len(), 5, "a head, three rows, an end: {rows:?}");
+    assert!(rows[0].starts_with("seq,at,kind,request_id,key"));
+    assert!(rows[1].contains(",request_settled,") && rows[1].contains(",k1,acme,"));
+
     crate::support::ledger::forge(&proxy.setup, 4).await;
     let verified = lines(&with(&proxy, VIEWER).get("/admin/v1/ledger/verify").await);
     let last = verified.last().unwrap();

@@ -135,6 +135,7 @@ fn every_command_has_an_example() {
         &["spend"],
         &["ledger", "tail"],
         &["ledger", "verify"],
+        &["ledger", "export"],
         &["migrate"],
         &["health"],
     ] {

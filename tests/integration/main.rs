@@ -25,6 +25,7 @@ mod escalations;
 mod failover;
 mod framing;
 mod layering;
+mod ledger;
 mod limits;
 mod models;
 mod policies;

@@ -45,6 +45,12 @@ impl TestProxy {
         Self::start_at(self.setup, self.clock).await
     }
 
+    /// An orderly end; its files stay.
+    pub async fn end(self) -> Setup {
+        self.app.shutdown().await;
+        self.setup
+    }
+
     pub fn k1(&self) -> Client {
         Client::new(self.app.listen, K1)
     }

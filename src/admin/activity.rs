@@ -34,6 +34,7 @@ pub(super) async fn page(
         key: query.text("key"),
         tenant: query.text("tenant"),
         run: query.text("run"),
+        in_a_run: false,
         model: query.text("model"),
         code: query.text("code"),
         from_ms: query.instant_ms("from"),

@@ -52,6 +52,7 @@ const FILES: &[File] = &[
     script!("signin.js"),
     script!("activity.js"),
     script!("request.js"),
+    script!("runs.js"),
     script!("approvals.js"),
     script!("json.js"),
     script!("spend.js"),

@@ -13,6 +13,7 @@ mod openapi;
 mod policies;
 mod query;
 mod routes;
+pub mod runs;
 mod sessions;
 mod spend;
 mod stream;

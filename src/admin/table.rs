@@ -10,7 +10,7 @@ use super::{
     activity, approvals, auth, health, ledger, measured, openapi, policies,
     query::{Kind, Parameter},
     routes::{Access, Answer, Route},
-    spend,
+    runs, spend,
 };
 use crate::{config::Role, engine::record::Event};
 
@@ -44,6 +44,7 @@ pub(super) fn table() -> Vec<Route> {
     ));
     all.extend(sessions());
     all.extend(records());
+    all.extend(tasks());
     all.extend(decisions());
     all.extend(money());
     all.extend(rules());
@@ -128,6 +129,55 @@ fn records() -> Vec<Route> {
         .asking(EXPORT),
     ]
 }
+
+fn tasks() -> Vec<Route> {
+    vec![
+        Route::get(
+            "/admin/v1/runs",
+            VIEWER,
+            Answer::Json("Runs"),
+            "What agents did over whole tasks, the last heard of first",
+            get(runs::routes::list),
+        )
+        .asking(RUNS),
+        Route::get(
+            "/admin/v1/runs/{id}",
+            VIEWER,
+            Answer::Json("RunPath"),
+            "One run, of each key that has one of this name, and its records in order",
+            get(runs::routes::one),
+        )
+        .asking(RUN),
+        Route::get(
+            "/admin/v1/comparison",
+            VIEWER,
+            Answer::Json("Comparison"),
+            "Groups of runs side by side: quartiles and the share of successes",
+            get(runs::routes::side_by_side),
+        )
+        .asking(COMPARISON),
+    ]
+}
+
+const OF_KEY: Parameter = parameter("key", Kind::Text, "Name of the client key");
+const TAGGED: Parameter = parameter("tag", Kind::Text, "With this tag (X-Run-Tag)");
+const RUN: &[Parameter] = &[OF_KEY];
+const RUNS: &[Parameter] = &[
+    OF_KEY,
+    TAGGED,
+    FROM,
+    parameter("limit", Kind::Number(1, 200), "Runs on a page"),
+];
+const COMPARISON: &[Parameter] = &[
+    OF_KEY,
+    TAGGED,
+    FROM,
+    parameter(
+        "by",
+        Kind::OneOf(runs::By::NAMES),
+        "What tells the groups apart",
+    ),
+];
 
 fn decisions() -> Vec<Route> {
     vec![

@@ -10,6 +10,7 @@ mod migrate;
 mod models;
 mod policies;
 mod progress;
+mod runs;
 mod serve;
 mod spend;
 
@@ -80,6 +81,9 @@ enum Command {
     /// Tool calls that wait for a person
     #[command(subcommand)]
     Approvals(ApprovalsCommand),
+    /// What agents did over whole tasks
+    #[command(subcommand)]
+    Runs(RunsCommand),
     /// The versions of policies, and their life
     #[command(subcommand)]
     Policies(PoliciesCommand),
@@ -169,6 +173,53 @@ enum PoliciesCommand {
     Archive { version: String },
 }
 
+#[derive(Subcommand)]
+enum RunsCommand {
+    /// The last runs, newest first
+    #[command(after_help = "Example:\n  tallygate runs list --tag agent --json")]
+    List {
+        /// Of this key
+        #[arg(long)]
+        key: Option<String>,
+        /// With this tag (X-Run-Tag)
+        #[arg(long)]
+        tag: Option<String>,
+        #[arg(long, short = 'n', default_value_t = 20)]
+        lines: usize,
+        /// For machines
+        #[arg(long)]
+        json: bool,
+    },
+    /// One run, step by step
+    #[command(after_help = "Example:\n  tallygate runs show task-17 --key research")]
+    Show {
+        run: String,
+        /// Where several keys have a run of this name
+        #[arg(long)]
+        key: Option<String>,
+        /// For machines
+        #[arg(long)]
+        json: bool,
+    },
+    /// Groups of runs side by side: medians, spread, success rate
+    #[command(
+        after_help = "Example:\n  tallygate runs compare agent workflow\n  tallygate runs compare --by policy --json"
+    )]
+    Compare {
+        /// Only these groups; without any, all there are
+        groups: Vec<String>,
+        /// What tells them apart
+        #[arg(long, default_value = "tag", value_parser = ["tag", "policy", "model"])]
+        by: String,
+        /// Of this key
+        #[arg(long)]
+        key: Option<String>,
+        /// For machines
+        #[arg(long)]
+        json: bool,
+    },
+}
+
 #[derive(clap::Args)]
 struct Decision {
     id: String,
@@ -243,6 +294,7 @@ pub fn run() -> ExitCode {
         Command::Migrate => migrate::migrate(file),
         Command::Spend { json } => spend::spend(file, json),
         Command::Approvals(command) => approve(file, &command),
+        Command::Runs(command) => look_at_runs(file, &command),
         Command::Policies(command) => match command {
             PoliciesCommand::List { json } => policies::list(file, json),
             PoliciesCommand::Show { version } => policies::show(file, &version),
@@ -301,6 +353,31 @@ fn records(file: &Path, command: LedgerCommand) -> anyhow::Result<ExitCode> {
             };
             ledger::export(file, wish)
         }
+    }
+}
+
+fn look_at_runs(file: &Path, command: &RunsCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        RunsCommand::List {
+            key,
+            tag,
+            lines,
+            json,
+        } => {
+            let listed = runs::Listed {
+                key: key.as_deref(),
+                tag: tag.as_deref(),
+                most: *lines,
+            };
+            runs::list(file, &listed, *json)
+        }
+        RunsCommand::Show { run, key, json } => runs::show(file, run, key.as_deref(), *json),
+        RunsCommand::Compare {
+            groups,
+            by,
+            key,
+            json,
+        } => runs::side_by_side(file, (by, groups), key.as_deref(), *json),
     }
 }
 

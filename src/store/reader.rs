@@ -64,6 +64,8 @@ pub struct Wanted {
     pub key: Option<String>,
     pub tenant: Option<String>,
     pub run: Option<String>,
+    /// Only what belongs to some run.
+    pub in_a_run: bool,
     /// As asked for or as resolved.
     pub model: Option<String>,
     /// Of a refusal, or of a layer that did not let a call pass in silence.

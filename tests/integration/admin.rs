@@ -861,3 +861,56 @@ async fn whatever_ends_a_request_gives_back_all_that_it_held() {
     upstream.hit(24).await;
     assert_eq!(proxy.k1().chat("hi").await.status, 429, "the thirteenth");
 }
+
+#[tokio::test]
+async fn runs_are_told_with_their_chains_and_side_by_side() {
+    let upstream = Upstream::start().await;
+    let proxy = proxy(&upstream).await;
+    for id in ["r1", "r1", "r2"] {
+        let request = proxy.k1().chat_request("hi", json!({}));
+        let named = request.header("x-run-id", id).header("x-run-tag", "trial");
+        assert_eq!(named.answer().await.status, 200);
+    }
+    let well = json!({"outcome": "success"}).to_string();
+    let path = "/v1/tallygate/runs/r1/outcome";
+    assert_eq!(proxy.k1().post(path, well).answer().await.status, 200);
+    proxy.records("run_reported", 1).await;
+    proxy.settled(3).await;
+    let all = seen(&proxy, "/admin/v1/runs?tag=trial").await;
+    let runs = all["runs"].as_array().unwrap();
+    let r1 = runs.iter().find(|run| run["run"] == "r1").unwrap();
+    assert_eq!(
+        (runs.len(), &r1["steps"], &r1["outcome"]),
+        (2, &json!(2), &json!("success"))
+    );
+    let one = seen(&proxy, "/admin/v1/runs/r1?key=k1").await;
+    let kinds: Vec<&str> = one["records"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|record| record["kind"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        kinds
+            .iter()
+            .filter(|kind| **kind == "request_settled")
+            .count(),
+        2
+    );
+    assert!(kinds.contains(&"run_reported"), "{kinds:?}");
+    let groups = seen(&proxy, "/admin/v1/comparison?by=model").await;
+    let group = &groups["groups"][0];
+    assert_eq!(
+        (&group["group"], &group["runs"]),
+        (&json!("m-small"), &json!(2))
+    );
+    assert_eq!(
+        (&group["reported"], &group["success_rate"]),
+        (&json!(1), &json!(1.0))
+    );
+    let unknown = with(&proxy, VIEWER).get("/admin/v1/runs/nobody").await;
+    assert_eq!(unknown.status, 404);
+    for path in ["/admin/v1/runs?tags=a", "/admin/v1/comparison?by=colour"] {
+        assert_eq!(with(&proxy, VIEWER).get(path).await.status, 400, "{path}");
+    }
+}

@@ -151,3 +151,66 @@ fn every_command_has_an_example() {
         );
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_are_listed_shown_and_compared() {
+    let upstream = Upstream::start().await;
+    let proxy = TestProxy::start(Setup::to(&upstream).k1("[run]\nmax_iterations = 2")).await;
+    for (id, tag, requests) in [
+        ("a1", "agent", 3),
+        ("a2", "agent", 1),
+        ("w1", "workflow", 1),
+    ] {
+        for _ in 0..requests {
+            let request = proxy.k1().chat_request("hi", json!({}));
+            let named = request.header("x-run-id", id).header("x-run-tag", tag);
+            named.answer().await;
+        }
+        let outcome = if id == "a1" { "failure" } else { "success" };
+        let path = format!("/v1/tallygate/runs/{id}/outcome");
+        let told = json!({"outcome": outcome}).to_string();
+        assert_eq!(proxy.k1().post(&path, told).answer().await.status, 200);
+    }
+    proxy.records("run_reported", 3).await;
+    let (code, text) = run(&proxy.setup, &["runs", "list", "--tag", "agent", "--json"]);
+    let runs: Value = serde_json::from_str(&text).unwrap();
+    let found = |id: &str| runs.as_array().unwrap().iter().find(|run| run["run"] == id);
+    assert_eq!((code, runs.as_array().unwrap().len()), (Some(0), 2));
+    let a1 = found("a1").unwrap();
+    assert_eq!((&a1["steps"], &a1["model_calls"]), (&json!(2), &json!(2)));
+    assert_eq!(
+        (&a1["code"], &a1["outcome"]),
+        (&json!("max_steps_exceeded"), &json!("failure"))
+    );
+    assert_eq!(found("a2").unwrap()["code"], Value::Null);
+    let (code, text) = run(&proxy.setup, &["runs", "show", "a1"]);
+    assert_eq!(code, Some(0));
+    for part in [
+        "asks m-small",
+        "refused: max_steps_exceeded",
+        "its caller says: failure",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let (code, text) = run(&proxy.setup, &["runs", "compare", "--json"]);
+    let groups: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((code, &groups[0]["group"]), (Some(0), &json!("agent")));
+    assert_eq!(
+        (&groups[0]["runs"], &groups[0]["success_rate"]),
+        (&json!(2), &json!(0.5))
+    );
+    assert_eq!(groups[0]["steps"]["median"], 1.5);
+    assert_eq!(
+        (&groups[1]["group"], &groups[1]["success_rate"]),
+        (&json!("workflow"), &json!(1.0))
+    );
+    let (code, text) = run(&proxy.setup, &["runs", "compare", "agent", "workflow"]);
+    assert_eq!(code, Some(0));
+    assert!(
+        text.contains("50 %") && text.contains("1.5 [1.2–1.8]"),
+        "{text}"
+    );
+    for unknown in [["runs", "show", "nobody"], ["runs", "compare", "nobody"]] {
+        assert_eq!(run(&proxy.setup, &unknown).0, Some(1));
+    }
+}

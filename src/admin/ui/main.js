@@ -5,6 +5,7 @@ import { badge, empty, fill, h } from "./dom.js";
 import { noOperators, session, signIn } from "./signin.js";
 import { activity } from "./activity.js";
 import { request } from "./request.js";
+import { runs } from "./runs.js";
 import { approvals } from "./approvals.js";
 import { spend } from "./spend.js";
 import { policies } from "./policies.js";
@@ -13,6 +14,7 @@ import { ledger } from "./ledger.js";
 /** Each page: (place to draw in, {operator, path, query, signal}). `signal` ends with the page. */
 const PAGES = [
   ["activity", "Activity", activity],
+  ["runs", "Runs", runs],
   ["approvals", "Approvals", approvals],
   ["spend", "Spend", spend],
   ["policies", "Policies", policies],

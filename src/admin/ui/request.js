@@ -55,7 +55,7 @@ function summary(records) {
     ["Outcome", badge(tone, words), end.status ? h("span", { class: "muted" }, ` ${end.status}`) : null],
     ["Calls", blocked ? badge("bad", `${blocked} blocked`) : null],
     ["Key", first.key, first.tenant ? h("span", { class: "muted" }, ` ${first.tenant}`) : null],
-    ["Run", first.run ? h("a", { href: `#/activity?${new URLSearchParams({ run: first.run, show: "everything" })}` }, first.run) : null, first.step ? h("span", { class: "muted" }, ` step ${first.step}`) : null],
+    ["Run", first.run ? h("a", { href: `#/runs/${encodeURIComponent(first.run)}?${new URLSearchParams({ key: first.key })}` }, first.run) : null, first.step ? h("span", { class: "muted" }, ` step ${first.step}`) : null],
     ["Policy", first.policy ? h("a", { href: `#/policies/${encodeURIComponent(first.policy)}` }, first.policy) : null],
     ["Model", model, resolved && resolved !== model ? h("span", { class: "muted" }, ` → ${resolved}`) : null],
     ["Provider", first.provider],

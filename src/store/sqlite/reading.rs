@@ -128,6 +128,9 @@ fn query(wanted: &Wanted, within: Stretch, most: i64) -> QueryBuilder<Database> 
             query.push_bind(value.clone());
         }
     }
+    if wanted.in_a_run {
+        query.push(" AND instr(body, '\"run\":') AND body ->> 'run' IS NOT NULL");
+    }
     if let Some(model) = &wanted.model {
         query
             .push(" AND (body ->> 'requested_model' = ")

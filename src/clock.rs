@@ -68,6 +68,11 @@ impl Clock {
     pub fn fresh_secret(&self) -> String {
         hex::encode(random::<32>())
     }
+
+    /// The secret of a new signing key.
+    pub fn fresh_seed(&self) -> [u8; 32] {
+        random()
+    }
 }
 
 /// # Panics

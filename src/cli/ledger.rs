@@ -17,6 +17,7 @@ use crate::{
     store::{
         Chain, LedgerLine,
         export::{Export, Form, Selection},
+        head::Heads,
         sqlite::Reader,
     },
 };
@@ -56,7 +57,7 @@ pub fn tail(file: &Path, lines: u32, follow: bool, as_json: bool) -> anyhow::Res
     })
 }
 
-pub fn verify(file: &Path) -> anyhow::Result<ExitCode> {
+pub fn verify(file: &Path, mut heads: Heads) -> anyhow::Result<ExitCode> {
     block_on(async {
         let mut reader = reader(file).await?;
         let mut progress = Progress::of("verified", reader.last_seq().await?);
@@ -68,12 +69,16 @@ pub fn verify(file: &Path) -> anyhow::Result<ExitCode> {
             }
             for line in &found {
                 if let Err(broken) = chain.follow(line) {
-                    drop(progress);
-                    print(&broken.to_string());
-                    return Ok(ExitCode::FAILURE);
+                    return Ok(broken_by(progress, &broken));
+                }
+                if let Err(fault) = heads.pass(line) {
+                    return Ok(broken_by(progress, &fault));
                 }
             }
             progress.at(chain.seq);
+        }
+        if let Err(fault) = heads.end(chain.seq) {
+            return Ok(broken_by(progress, &fault));
         }
         drop(progress);
         print(&format!(
@@ -83,6 +88,12 @@ pub fn verify(file: &Path) -> anyhow::Result<ExitCode> {
         ));
         Ok(ExitCode::SUCCESS)
     })
+}
+
+fn broken_by(progress: Progress, fault: &dyn std::fmt::Display) -> ExitCode {
+    drop(progress);
+    print(&fault.to_string());
+    ExitCode::FAILURE
 }
 
 /// What was asked for on the command line.

@@ -2,6 +2,7 @@
 
 mod approvals;
 mod check;
+mod heads;
 mod health;
 mod instant;
 mod keys;
@@ -246,8 +247,29 @@ enum LedgerCommand {
         json: bool,
     },
     /// Check the chain from its first record to its last
-    #[command(after_help = "Example:\n  tallygate ledger verify")]
-    Verify,
+    #[command(
+        after_help = "A tail that was cut off, or a ledger that was written anew, shows only against a head that was kept elsewhere.\n\nExample:\n  tallygate ledger verify --head heads.jsonl --public-key ledger.key.pub"
+    )]
+    Verify {
+        /// A file with heads that were kept, one on each line
+        #[arg(long)]
+        head: Option<PathBuf>,
+        /// All of them must be signed with this key
+        #[arg(long, requires = "head")]
+        public_key: Option<PathBuf>,
+    },
+    /// Make a key that signs heads, and beside it (.pub) the one that checks them
+    #[command(after_help = "Example:\n  tallygate ledger keygen ledger.key")]
+    Keygen { file: PathBuf },
+    /// How far the ledger goes, as a line of JSON to be kept elsewhere
+    #[command(
+        after_help = "Example:\n  tallygate ledger head --signing-key ledger.key >> heads.jsonl"
+    )]
+    Head {
+        /// Sign it with this key
+        #[arg(long)]
+        signing_key: Option<PathBuf>,
+    },
     /// Records with their places in the chain, oldest first, to standard output
     #[command(
         after_help = "Example:\n  tallygate ledger export --format csv --since 7d --kind request_refused,call_judged > week.csv"
@@ -332,7 +354,12 @@ fn records(file: &Path, command: LedgerCommand) -> anyhow::Result<ExitCode> {
             follow,
             json,
         } => ledger::tail(file, lines, follow, json),
-        LedgerCommand::Verify => ledger::verify(file),
+        LedgerCommand::Verify { head, public_key } => {
+            let heads = heads::heads(head.as_deref(), public_key.as_deref())?;
+            ledger::verify(file, heads)
+        }
+        LedgerCommand::Keygen { file } => heads::keygen(&file),
+        LedgerCommand::Head { signing_key } => heads::head(file, signing_key.as_deref()),
         LedgerCommand::Export {
             format,
             since,

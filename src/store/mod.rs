@@ -3,6 +3,7 @@
 
 pub mod approvals;
 pub mod export;
+pub mod head;
 pub mod reader;
 pub mod sqlite;
 

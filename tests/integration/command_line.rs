@@ -136,6 +136,8 @@ fn every_command_has_an_example() {
         &["ledger", "tail"],
         &["ledger", "verify"],
         &["ledger", "export"],
+        &["ledger", "keygen"],
+        &["ledger", "head"],
         &["migrate"],
         &["health"],
     ] {

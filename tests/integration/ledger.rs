@@ -120,3 +120,48 @@ async fn the_command_line_exports_what_was_asked_for() {
     assert!(words.contains("\"yesterday\" is no instant"), "{words}");
     assert_eq!(export(&["--kind", "nothing"]).status.code(), Some(2));
 }
+
+#[tokio::test]
+async fn a_cut_tail_an_older_file_and_a_ledger_written_anew_show_against_a_signed_head() {
+    let setup = written().await;
+    let file = |name: &str| setup.dir().join(name).display().to_string();
+    let (key, public, kept) = (file("ledger.key"), file("ledger.key.pub"), file("heads"));
+    assert!(run(&setup, &["ledger", "keygen", &key]).status.success());
+    let again = run(&setup, &["ledger", "keygen", &key]);
+    assert!(!again.status.success(), "a key is never written over");
+    let secret = fs::read_to_string(&key).unwrap();
+    let head = run(&setup, &["ledger", "head", "--signing-key", &key]);
+    fs::write(&kept, &head.stdout).unwrap();
+    assert!(!told(&head).contains(secret.lines().nth(1).unwrap()));
+
+    let with_head = ["ledger", "verify", "--head", &kept, "--public-key", &public];
+    let verified = run(&setup, &with_head);
+    assert!(verified.status.success(), "{verified:?}");
+    let database = ledger::database(&setup);
+    let whole = fs::read(&database).unwrap();
+    tamper(&database, "DELETE FROM ledger WHERE seq > 94").await;
+    let alone = run(&setup, &["ledger", "verify"]);
+    assert!(alone.status.success(), "without a head nothing tells");
+    let words = told(&run(&setup, &with_head));
+    let cut = "the ledger ends at record 94, and a head knows 104: 10 records were cut off";
+    assert!(words.starts_with(cut), "{words}");
+
+    // An older file that went on by itself has as many records, and other ones.
+    let proxy = TestProxy::start(setup).await;
+    for _ in 0..10 {
+        let broken = proxy.k1().post("/v1/chat/completions", "{");
+        assert_eq!(broken.answer().await.status, 400);
+    }
+    proxy.records("request_refused", 10).await;
+    let setup = proxy.end().await;
+    let words = told(&run(&setup, &with_head));
+    assert!(words.starts_with("record 104 is not the one"), "{words}");
+
+    fs::write(&database, &whole).unwrap();
+    let forged = told(&head).replace("\"seq\":104", "\"seq\":94");
+    fs::write(&kept, forged).unwrap();
+    let refused = run(&setup, &with_head);
+    let words = String::from_utf8(refused.stderr.clone()).unwrap();
+    assert!(!refused.status.success());
+    assert!(words.contains("is not by this key"), "{words}");
+}

@@ -353,7 +353,7 @@ async fn a_crash_forgets_nothing_of_a_run() {
         request.header("x-run-id", "r1").answer().await
     };
     assert_eq!(calls(&asks(&process).await), 1);
-    ledger::records(&ledger::database(&setup), "call_judged", 1).await;
+    // At once: the call is on disk before its client has it.
     process.kill().await;
     process = process.start_again(&setup).await;
     assert_eq!(code(&asks(&process).await), "sequence_violation");
@@ -385,4 +385,30 @@ async fn a_run_keeps_the_version_that_it_began_with() {
     let settled = ledger::records(&database, "request_settled", 3).await;
     let policies: Vec<&Value> = settled.iter().map(|record| &record["policy"]).collect();
     assert_eq!(policies, ["k1@1", "k1@1", "k1@2"]);
+}
+
+#[tokio::test]
+async fn a_call_that_may_be_made_once_is_made_once_whenever_the_process_dies() {
+    let upstream = Upstream::start().await;
+    upstream.replies(proposing(&[("submit", "{}")]));
+    let tables = "[tools.submit]\nmax_calls_per_run = 1\nidempotent = false";
+    let (setup, mut process) = Process::start(Setup::to(&upstream).tables(tables)).await;
+    for (run, stream) in [("r1", true), ("r2", false), ("r3", true)] {
+        let asks = async |process: &Process| {
+            let mut members = offer(&user());
+            members["stream"] = stream.into();
+            let request = process.client().chat_request("", members);
+            request.header("x-run-id", run).answer().await
+        };
+        let first = asks(&process).await;
+        assert!(first.text().contains("\"tool_calls\""), "{}", first.text());
+        process.kill().await;
+        process = process.start_again(&setup).await;
+        let again = asks(&process).await;
+        assert!(
+            again.text().contains("sequence_violation"),
+            "{}",
+            again.text()
+        );
+    }
 }

@@ -40,7 +40,7 @@ use super::{
     json::Json,
     names::clean_name,
     policy::ToolRules,
-    run::{Made, Token},
+    run::{Made, OnReplay, Token},
 };
 
 /// A call as the model proposed it, whole, decoded, not yet judged.
@@ -330,6 +330,24 @@ impl CallGuard {
         if let Some(token) = &judgement.taken {
             run.give_back(token);
         }
+    }
+
+    /// Whether a process that forgets this call would let one through later that may not pass.
+    pub fn must_be_remembered(&self, judgement: &Judgement) -> bool {
+        let Some(run) = &self.facts.run else {
+            return false;
+        };
+        let contract = self.contracts.find(&judgement.tool);
+        let bounded = contract.is_some_and(|contract| {
+            contract.order.max_calls.is_some() || contract.idempotent == Some(false)
+        });
+        let rules = &run.rules;
+        let counted = rules.max_tool_calls.is_some() || rules.on_replay == OnReplay::Withhold;
+        let own = judgement.taken.is_some() && (bounded || counted);
+        own || judgement
+            .inner
+            .iter()
+            .any(|one| self.must_be_remembered(one))
     }
 
     /// What says that two calls are the same one: an argument of that name, else all arguments.

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -273,4 +275,73 @@ fn a_run_written_down_before_there_were_trials_is_read_with_its_open_breaker() {
     members.insert("open".into(), true.into());
     let run: Run = serde_json::from_value(text).unwrap();
     assert_eq!(run.breaker(), BreakerState::Open);
+}
+
+/// A request of a run as it interleaves with others: asks about its call, has it counted, and
+/// hands it out or gives it back.
+struct Request {
+    tool: &'static str,
+    key: u8,
+    delivers: bool,
+    asked: bool,
+    token: Option<Token>,
+    over: bool,
+}
+
+proptest! {
+    /// However the steps of parallel requests interleave, what their clients get never passes a
+    /// limit, and no call is counted twice.
+    #[test]
+    fn no_interleaving_of_parallel_requests_passes_a_limit(
+        wishes in prop::collection::vec((any::<bool>(), 0_u8..4, any::<bool>()), 1..8),
+        turns in prop::collection::vec(any::<prop::sample::Index>(), 0..40),
+        (most, most_once) in (0_u64..5, 1_u64..3),
+    ) {
+        let order = OrderRules { max_calls: Some(most_once), ..OrderRules::default() };
+        let guard = RunGuard {
+            rules: RunRules { max_tool_calls: Some(most), ..RunRules::default() },
+            loops: LoopRules::default(),
+            past: Past::default(),
+            state: Arc::default(),
+        };
+        let mut requests: Vec<Request> = wishes.iter().map(|(once, key, delivers)| Request {
+            tool: if *once { "once" } else { "free" },
+            key: *key, delivers: *delivers, asked: false, token: None, over: false,
+        }).collect();
+        for turn in turns {
+            let request = turn.get_mut(&mut requests);
+            let rules = (request.tool == "once").then_some(&order);
+            if request.over {
+                continue;
+            } else if !request.asked {
+                request.asked = true;
+                request.over = rules
+                    .is_some_and(|rules| guard.check_order(rules, false, request.tool).is_err());
+            } else if let Some(token) = &request.token {
+                request.over = true;
+                if !request.delivers {
+                    guard.give_back(token);
+                    request.token = None;
+                }
+            } else {
+                let digest = request.key.to_string();
+                let key = format!("{} {digest}", request.tool);
+                match guard.take(rules, (made(request.tool, &digest), key), None) {
+                    Ok(token) => request.token = Some(token),
+                    Err(_) => request.over = true,
+                }
+            }
+            let held: Vec<&Token> = requests.iter().filter_map(|one| one.token.as_ref()).collect();
+            let fresh: Vec<&&Token> = held.iter().filter(|one| one.taken == Taken::Fresh).collect();
+            let mut keys: Vec<&str> = fresh.iter().map(|one| one.key.as_str()).collect();
+            let counted = keys.len();
+            keys.sort_unstable();
+            keys.dedup();
+            prop_assert_eq!(keys.len(), counted, "counted twice");
+            prop_assert_eq!(guard.lock().calls, counted as u64);
+            prop_assert!(counted as u64 <= most);
+            let once = fresh.iter().filter(|one| one.made.tool == "once").count() as u64;
+            prop_assert!(once <= most_once);
+        }
+    }
 }

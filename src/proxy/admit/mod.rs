@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use self::cap::Cap;
-pub use self::permit::Permit;
+pub use self::permit::{Permit, Remembered};
 use super::{
     Proxy,
     held::Pausing,

@@ -1,6 +1,7 @@
 //! The permit: the right to send one request, and the duty to settle it. Only admission makes one.
 
 use std::{
+    pin::Pin,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -70,11 +71,16 @@ pub struct Permit {
     /// `None` once settled; and for an answer that was parked, which was paid for then.
     pub(super) reservation: Option<Reservation>,
     pub(super) settled: bool,
+    /// A call that must be on disk before the client has it.
+    pub(super) unwritten: bool,
     pub(super) sent: bool,
     /// When; for what is counted.
     pub(super) sent_at: Option<Instant>,
     pub(super) started_ms: i64,
 }
+
+/// Done once what was counted is on disk.
+pub type Remembered = Pin<Box<dyn Future<Output = Result<(), Refusal>> + Send>>;
 
 pub(super) fn permit(
     proxy: &Proxy,
@@ -120,6 +126,7 @@ pub(super) fn permit(
         pausing,
         reservation,
         settled: false,
+        unwritten: false,
         sent: false,
         sent_at: None,
         started_ms: asked.started_ms,
@@ -302,8 +309,10 @@ impl Permit {
     }
 
     /// Writes down what became of a call: its names, codes and digest, never its arguments.
-    pub fn record_call(&self, judged: &Judged) {
-        if !judged.delivered {
+    pub fn record_call(&mut self, judged: &Judged) {
+        if judged.delivered {
+            self.unwritten |= self.call_guard.must_be_remembered(&judged.judgement);
+        } else {
             self.call_guard.give_back(&judged.judgement);
         }
         self.note_in_run(judged);
@@ -311,6 +320,16 @@ impl Permit {
         call.delivered = judged.delivered;
         let event = Event::CallJudged(Box::new(call));
         self.books.record(Some(Arc::clone(&self.request_id)), event);
+    }
+
+    /// Set if calls were judged that a crash must not forget: done once they are on disk. What
+    /// follows them waits for that.
+    pub fn remembered(&mut self) -> Option<Remembered> {
+        if !std::mem::take(&mut self.unwritten) {
+            return None;
+        }
+        let books = self.books.clone();
+        Some(Box::pin(async move { books.flushed().await }))
     }
 
     /// What the run has to remember of a call.

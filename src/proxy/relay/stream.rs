@@ -14,7 +14,7 @@ use super::{Body, KEEP_ALIVE, KEPT, failed::answered, keep, mark_stream, paused:
 use crate::{
     engine::{chat::StreamRules, record::Outcome},
     proxy::{
-        admit::Permit,
+        admit::{Permit, Remembered},
         answer::StreamedAnswer,
         elastic::Elastic,
         rejection::{Rejection, UpstreamFault},
@@ -51,6 +51,8 @@ pub struct Relay {
     pub(super) pause: Option<Box<Pause>>,
     /// What may leave.
     pub(super) ready: Vec<Bytes>,
+    /// Calls among it that a crash must not forget are being written down; nothing leaves before.
+    writing: Option<Remembered>,
     /// A limit cut the answer before anything had left.
     pub(super) refused: Option<Rejection>,
     pub(super) idle: Duration,
@@ -101,6 +103,7 @@ impl Relay {
             elastic: permit.grows().then(Elastic::default),
             pause: Pause::of(&permit),
             ready: Vec::new(),
+            writing: None,
             refused: None,
             idle,
             begun: now,
@@ -155,6 +158,9 @@ impl Relay {
         }
         for judged in self.answer.take_judged() {
             self.permit.record_call(&judged);
+        }
+        if let Some(written) = self.permit.remembered() {
+            self.writing = Some(written);
         }
         let own = self.answer.take_own_ids();
         self.permit.own(own, self.answer.tally());
@@ -282,8 +288,29 @@ impl Relay {
             .refuse(&tally, Outcome::UpstreamError, rejection)
     }
 
+    /// Ready once the calls in what may leave are on disk; without them, if that cannot be.
+    fn poll_writing(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(writing) = &mut self.writing else {
+            return Poll::Ready(());
+        };
+        let written = std::task::ready!(writing.as_mut().poll(cx));
+        self.writing = None;
+        if let Err(refusal) = written {
+            self.ready.clear();
+            self.source = ReplyBody::Over;
+            let rejection = refusal.into();
+            let told = self.permit.tell(&rejection);
+            self.outcome = Outcome::Cut;
+            self.permit.complete(self.answer.tally(), Outcome::Cut);
+            self.answer.cut(&told.body, &mut self.ready);
+            self.permit.record_refused(&rejection, &told);
+        }
+        Poll::Ready(())
+    }
+
     pub(super) fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
+            std::task::ready!(self.poll_writing(cx));
             let size: usize = self.ready.iter().map(Bytes::len).sum();
             if self.is_over() || size >= LARGEST_WRITE {
                 if size == 0 {

@@ -48,7 +48,10 @@ pub(super) async fn respond(
     };
     let rules = permit.call_rules();
     let mut response = match judge(&mut permit, &body, rules)? {
-        Judged::Send(body) => sent(&permit, body),
+        Judged::Send(body) => {
+            remembered(&mut permit).await?;
+            sent(&permit, body)
+        }
         Judged::Wait(paused) => {
             let waiter = waiter(&permit)?;
             let hold = Hold::open(&waiter, paused, body.clone(), false).await?;
@@ -71,6 +74,7 @@ pub(super) async fn resume(
         Judged::Wait(_) => wait(permit, waiter, hold, body).await,
         Judged::Send(body) => {
             hold.claim().await?;
+            remembered(&mut permit).await?;
             Ok(sent(&permit, body))
         }
     }
@@ -91,6 +95,7 @@ async fn wait(
     if permit.tells_as_error() {
         let rulings = hold.rulings().await?;
         let body = ruled(&mut permit, &waiter, &body, rulings)?;
+        remembered(&mut permit).await?;
         return Ok(sent(&permit, body));
     }
     let streams = permit.is_stream();
@@ -98,6 +103,10 @@ async fn wait(
         let answer = match hold.rulings().await {
             Ok(rulings) => ruled(&mut permit, &waiter, &body, rulings),
             Err(refusal) => Err(refusal.into()),
+        };
+        let answer = match remembered(&mut permit).await {
+            Ok(()) => answer,
+            Err(rejection) => Err(rejection),
         };
         match answer {
             Ok(body) if permit.is_stream() => {
@@ -118,6 +127,14 @@ async fn wait(
         mark_json(response.headers_mut());
     }
     Ok(response)
+}
+
+/// Calls that a crash must not forget are on disk.
+async fn remembered(permit: &mut Permit) -> Result<(), Rejection> {
+    match permit.remembered() {
+        Some(written) => Ok(written.await?),
+        None => Ok(()),
+    }
 }
 
 /// An error after the headers: as a body, or as the last event.

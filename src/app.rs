@@ -28,10 +28,11 @@ use crate::{
     server,
     store::{
         Answer, Store as _, StoreError,
-        approvals::{Recorded, Verdict},
+        approvals::{Approval, Recorded, Verdict},
         reader::Reader,
         sqlite::{self, Sqlite},
     },
+    webhook,
 };
 
 /// The file is looked at this often.
@@ -223,6 +224,10 @@ fn control(
         let _ = up.send(());
         drop(up);
         tokio::spawn(housekeeping(Arc::clone(&reloads)));
+        if let Ok(address) = listener.local_addr() {
+            let outbox: Arc<dyn webhook::Outbox> = Arc::clone(&reloads) as _;
+            tokio::spawn(webhook::run(outbox, format!("http://{address}")));
+        }
         let stop = async move {
             let _ = stopped.wait_for(|stop| *stop).await;
         };
@@ -327,6 +332,39 @@ fn print(sources: &[PathBuf]) -> Vec<u8> {
     digest.finalize().to_vec()
 }
 
+impl webhook::Outbox for Reloads {
+    fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.proxy.live.load().config)
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.proxy.clock
+    }
+
+    fn metrics(&self) -> &Metrics {
+        self.proxy.books.metrics()
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.proxy.books.decisions()
+    }
+
+    fn untold(&self) -> Answer<'_, Vec<Approval>> {
+        Box::pin(async move { self.proxy.books.untold().await.map_err(|_| no_answer()) })
+    }
+
+    fn tell(&self, approval: String) -> Answer<'_, ()> {
+        Box::pin(async move {
+            let told = self.proxy.books.tell(approval).await;
+            told.map_err(|_| no_answer())
+        })
+    }
+}
+
+fn no_answer() -> StoreError {
+    StoreError::Down("it does not answer".to_owned())
+}
+
 impl admin::Status for Reloads {
     fn config(&self) -> Arc<Config> {
         Arc::clone(&self.proxy.live.load().config)
@@ -352,7 +390,7 @@ impl admin::Status for Reloads {
     fn decide(&self, verdict: Verdict) -> Answer<'_, Recorded> {
         Box::pin(async move {
             let decided = self.proxy.books.decide(verdict).await;
-            decided.map_err(|_| StoreError::Down("it does not answer".to_owned()))
+            decided.map_err(|_| no_answer())
         })
     }
 
@@ -397,7 +435,7 @@ impl admin::Status for Reloads {
     }
 
     fn reader(&self) -> Answer<'_, Box<dyn Reader>> {
-        let StoreUrl::Sqlite(path) = self.config().store.url.clone();
+        let StoreUrl::Sqlite(path) = self.proxy.live.load().config.store.url.clone();
         Box::pin(async move {
             let reader: Box<dyn Reader> = Box::new(sqlite::Reader::open(&path).await?);
             Ok(reader)

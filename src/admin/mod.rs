@@ -8,6 +8,7 @@ mod fault;
 mod files;
 mod health;
 mod ledger;
+mod links;
 mod measured;
 mod openapi;
 mod policies;

@@ -1,5 +1,6 @@
 //! What a route is, and how the table's routes become the router: each behind the gate that asks
-//! for its role. Nothing is served that does not stand in `table`, but the page's own files.
+//! for its role. Nothing is served that does not stand in `table`, but the page's own files
+//! and the links of `links`.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use axum::{
     routing::MethodRouter,
 };
 
-use super::{Shared, auth, fault::Fault, files, query::Parameter, table::table};
+use super::{Shared, auth, fault::Fault, files, links, query::Parameter, table::table};
 use crate::config::Role;
 
 /// Who may ask.
@@ -113,6 +114,7 @@ pub(super) fn router(console: Shared) -> Router {
     }
     router
         .merge(files::routes())
+        .merge(links::routes())
         .fallback(async || Fault::UnknownPath)
         .method_not_allowed_fallback(async || Fault::WrongMethod)
         .layer(middleware::from_fn(protect))

@@ -161,6 +161,30 @@ impl Books {
         Ok(recorded)
     }
 
+    /// Counts up whenever a call came to wait, or something was decided.
+    pub fn decisions(&self) -> watch::Receiver<u64> {
+        self.0.desk.decided.subscribe()
+    }
+
+    /// Calls that wait and of which the webhook has not taken word.
+    ///
+    /// # Errors
+    /// `Unavailable` when the store does not answer.
+    pub async fn untold(&self) -> Result<Vec<Approval>, Refusal> {
+        let now_ms = self.0.clock.now_ms();
+        self.ask_store(move |store| Box::pin(async move { store.untold(now_ms).await }))
+            .await
+    }
+
+    /// The webhook has taken word of this one.
+    ///
+    /// # Errors
+    /// `Unavailable` when the store does not answer: it will be told twice.
+    pub async fn tell(&self, approval: String) -> Result<(), Refusal> {
+        self.ask_store(move |store| Box::pin(async move { store.tell(&approval).await }))
+            .await
+    }
+
     /// Takes the answer out; `false`: another delivery did.
     ///
     /// # Errors

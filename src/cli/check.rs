@@ -4,7 +4,10 @@ use std::{path::Path, process::ExitCode};
 
 use serde_json::json;
 
-use super::{print, serve::providers};
+use super::{
+    print,
+    serve::{providers, webhook},
+};
 use crate::{
     config::{Config, Problem},
     engine::policy::Binding,
@@ -58,6 +61,7 @@ fn summary(config: &Config) {
         config.server.listen, config.server.admin_listen
     ));
     providers(config).iter().for_each(|line| print(line));
+    webhook(config).iter().for_each(|line| print(line));
     let mut keys: Vec<_> = config.keys.values().collect();
     keys.sort_by(|a, b| a.name.cmp(&b.name));
     for key in keys {

@@ -54,6 +54,7 @@ fn greet(app: &App) {
     };
     print(&format!("  console    http://{}/{operators}", app.admin));
     providers(config).iter().for_each(|line| print(line));
+    webhook(config).iter().for_each(|line| print(line));
     config
         .warnings
         .iter()
@@ -83,6 +84,26 @@ pub(super) fn providers(config: &Config) -> Vec<String> {
         format!("  provider   {}: {place} ({key})", provider.name)
     };
     config.providers.iter().map(line).collect()
+}
+
+/// Who is told of calls that wait; the host alone, since its path may be a secret.
+pub(super) fn webhook(config: &Config) -> Option<String> {
+    let webhook = config.webhook.as_ref()?;
+    let state = match (&webhook.url, &webhook.secret) {
+        (Err(what), _) => format!("URL missing ({what}): nothing is sent"),
+        (Ok(_), ApiKey::Found(_)) => "secret found".to_owned(),
+        (Ok(_), ApiKey::Missing(what)) => format!("secret missing ({what}): nothing is sent"),
+        (Ok(_), ApiKey::None) => "no secret: nothing is sent".to_owned(),
+    };
+    let arguments = if webhook.include_arguments {
+        ", with arguments"
+    } else {
+        ""
+    };
+    Some(format!(
+        "  webhook    {} ({state}{arguments})",
+        webhook.host()
+    ))
 }
 
 fn has_demo_key(config: &Config) -> bool {

@@ -34,7 +34,9 @@ fn main(root: &mut Table<'_>) -> Option<Config> {
     let server = root.section("server", server::server);
     let store = root.section("store", server::store);
     let durability = root.section("ledger", server::durability);
-    let approvals = root.section("approvals", server::approvals);
+    let approvals = root.section("approvals", |table| {
+        server::approvals(table, server.as_ref())
+    });
     let providers = providers(root);
     let aliases = models(root, &providers);
     let contracts = tools::contracts(root);
@@ -51,12 +53,14 @@ fn main(root: &mut Table<'_>) -> Option<Config> {
     let tenant_budgets = keys::tenant_budgets(root, &keys);
     let global_budget = keys::global_budget(root);
     let price_table = price_table(root);
+    let (approvals, webhook) = approvals?;
     Some(Config {
         file: document.path.clone(),
         server: server?,
         store: store??,
         durability: durability?,
-        approvals: approvals?,
+        approvals,
+        webhook,
         providers: providers.all,
         aliases,
         keys: keys.all,

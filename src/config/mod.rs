@@ -24,6 +24,7 @@ mod tools;
 mod unenforced;
 mod urls;
 mod values;
+mod webhook;
 
 #[cfg(test)]
 mod tests;
@@ -54,6 +55,7 @@ pub struct Config {
     pub store: Store,
     pub durability: Durability,
     pub approvals: Approvals,
+    pub webhook: Option<Arc<Webhook>>,
     /// In the order of the file.
     pub providers: Vec<Arc<Provider>>,
     pub aliases: HashMap<Box<str>, Alias>,
@@ -109,6 +111,8 @@ pub struct Server {
     pub drain_timeout: Duration,
     /// Origins that browsers may call from; empty: CORS is off.
     pub cors_origins: Vec<String>,
+    /// Where people reach the console, if that is not `admin_listen`.
+    pub console_url: Option<url::Url>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,6 +151,25 @@ pub struct Approvals {
     pub wait: Duration,
     /// An approval that nobody decided by then is denied.
     pub expires: Duration,
+}
+
+/// `[approvals.webhook]`: who is told of calls that wait.
+#[derive(Debug)]
+pub struct Webhook {
+    /// `Err`: where a URL was looked for in vain, such as `env APPROVALS_URL`.
+    pub url: Result<url::Url, String>,
+    /// Signs what is sent and the links in it. Without it nothing is sent and no link works.
+    pub secret: ApiKey,
+    /// Whether what a call would do is sent along.
+    pub include_arguments: bool,
+}
+
+impl Webhook {
+    /// For people and logs: the host alone, since the path may hold a secret.
+    pub fn host(&self) -> &str {
+        let url = self.url.as_ref().ok();
+        url.and_then(url::Url::host_str).unwrap_or("nowhere")
+    }
 }
 
 /// Somebody who may use the control plane.

@@ -7,7 +7,7 @@ use super::{
     reader::Table,
     secret::api_key,
     text::suggestion,
-    urls::{base_url, forwardable},
+    urls::{base_url, forwardable, is_loopback},
     values::{check_name, flag, model, one_of, pattern, positive, timeout},
 };
 use crate::engine::{failover::BreakerRules, policy::Pattern};
@@ -156,15 +156,6 @@ fn percent(value: &toml::de::DeValue<'_>) -> Result<u8, String> {
         .ok()
         .filter(|percent| *percent <= 100)
         .ok_or_else(|| "must be at most 100".to_owned())
-}
-
-fn is_loopback(url: &url::Url) -> bool {
-    match url.host() {
-        Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-        Some(url::Host::Ipv4(address)) => address.is_loopback(),
-        Some(url::Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    }
 }
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -81,6 +81,10 @@ impl<'a> Place<'a> {
 }
 
 impl<'a> Value<'a> {
+    pub fn is_table(&self) -> bool {
+        self.value.as_table().is_some()
+    }
+
     /// Understands the value by `read`, or pins its complaint to the place.
     pub fn read<T>(&self, read: impl FnOnce(&'a DeValue<'a>) -> Result<T, String>) -> Option<T> {
         read(self.value)

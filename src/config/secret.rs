@@ -5,22 +5,28 @@ use std::{fs, path::Path};
 use super::{
     ApiKey, Secret,
     loading::cannot_read,
-    reader::{Place, Table},
+    reader::{Place, Table, Value},
     values::text,
 };
 
-/// `{ env = "NAME" }` or `{ file = "PATH" }`. One that is not there is a warning, no mistake.
+/// A provider's key.
 pub(super) fn api_key(owner: &mut Table<'_>) -> ApiKey {
     let place = owner.place_of("api_key");
-    let Some(value) = owner.member("api_key") else {
-        return ApiKey::None;
-    };
+    match owner.member("api_key") {
+        None => ApiKey::None,
+        Some(value) => credential(&place, value, "requests for it are answered 503"),
+    }
+}
+
+/// `{ env = "NAME" }` or `{ file = "PATH" }`. One that is not there is a warning, no mistake;
+/// `until_then` says what that means.
+pub(super) fn credential(place: &Place<'_>, value: Value<'_>, until_then: &str) -> ApiKey {
     let found = value.table(REFERENCES_ONLY, |table| {
         let env = table.member("env").map(|value| value.read(text));
         let file = table.member("file").map(|value| value.read(text));
         match (env, file) {
-            (Some(name), None) => from_environment(&place, name?),
-            (None, Some(path)) => Some(from_file(&place, path?)),
+            (Some(name), None) => from_environment(place, name?, until_then),
+            (None, Some(path)) => Some(from_file(place, path?, until_then)),
             _ => {
                 table.place().mistake(REFERENCES_ONLY);
                 None
@@ -30,7 +36,7 @@ pub(super) fn api_key(owner: &mut Table<'_>) -> ApiKey {
     found.flatten().unwrap_or(ApiKey::None)
 }
 
-fn from_environment(place: &Place<'_>, name: &str) -> Option<ApiKey> {
+fn from_environment(place: &Place<'_>, name: &str, until_then: &str) -> Option<ApiKey> {
     // Capitals only: a key pasted here by mistake has small letters, and must not be repeated.
     let fine = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
     if name.is_empty() || !name.bytes().all(fine) {
@@ -40,25 +46,25 @@ fn from_environment(place: &Place<'_>, name: &str) -> Option<ApiKey> {
     let looked_for = format!("env {name}");
     let environment = place.document().loading.environment;
     Some(match environment(name) {
-        None => missing(place, looked_for, "is not set"),
-        Some(text) => usable(place, looked_for, &text),
+        None => missing(place, looked_for, "is not set", until_then),
+        Some(text) => usable(place, looked_for, &text, until_then),
     })
 }
 
-fn from_file(place: &Place<'_>, written: &str) -> ApiKey {
+fn from_file(place: &Place<'_>, written: &str, until_then: &str) -> ApiKey {
     let path = place.document().beside(Path::new(written));
     let looked_for = format!("file {}", path.display());
     place.document().loading.source(&path);
     match fs::read_to_string(&path) {
-        Ok(text) => usable(place, looked_for, &text),
-        Err(error) => missing(place, looked_for, &cannot_read(&error)),
+        Ok(text) => usable(place, looked_for, &text, until_then),
+        Err(error) => missing(place, looked_for, &cannot_read(&error), until_then),
     }
 }
 
-fn usable(place: &Place<'_>, looked_for: String, text: &str) -> ApiKey {
+fn usable(place: &Place<'_>, looked_for: String, text: &str, until_then: &str) -> ApiKey {
     let text = text.trim();
     if text.is_empty() {
-        return missing(place, looked_for, "is empty");
+        return missing(place, looked_for, "is empty", until_then);
     }
     // It goes into a header.
     if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -66,15 +72,14 @@ fn usable(place: &Place<'_>, looked_for: String, text: &str) -> ApiKey {
             place,
             looked_for,
             "holds characters that no key has, such as a line end",
+            until_then,
         );
     }
     ApiKey::Found(Secret::new(text.to_owned()))
 }
 
-fn missing(place: &Place<'_>, looked_for: String, why: &str) -> ApiKey {
-    place.warning(format!(
-        "{looked_for} {why}; until then requests for it are answered 503"
-    ));
+fn missing(place: &Place<'_>, looked_for: String, why: &str, until_then: &str) -> ApiKey {
+    place.warning(format!("{looked_for} {why}; until then {until_then}"));
     ApiKey::Missing(looked_for)
 }
 

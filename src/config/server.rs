@@ -1,12 +1,13 @@
 //! `[server]`, `[store]` and `[ledger]`: the process and where it writes.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::{
-    Approvals, Durability, OnDown, Server, Store, StoreUrl,
+    Approvals, Durability, OnDown, Server, Store, StoreUrl, Webhook,
     reader::Table,
-    urls::{origin, store as store_url},
+    urls::{console_url, origin, store as store_url},
     values::{address, duration, one_of, positive, size, timeout},
+    webhook,
 };
 
 pub(super) fn server(table: &mut Table<'_>) -> Server {
@@ -17,6 +18,7 @@ pub(super) fn server(table: &mut Table<'_>) -> Server {
         workers: workers(table),
         drain_timeout: table.or("drain_timeout", Duration::from_secs(30), duration),
         cors_origins: table.list("cors_origins", origin).unwrap_or_default(),
+        console_url: table.optional("console_url", console_url),
     };
     if server.listen == server.admin_listen && server.listen.port() != 0 {
         let place = table.place_of("admin_listen");
@@ -49,7 +51,10 @@ pub(super) fn store(table: &mut Table<'_>) -> Option<Store> {
     })
 }
 
-pub(super) fn approvals(table: &mut Table<'_>) -> Approvals {
+pub(super) fn approvals(
+    table: &mut Table<'_>,
+    server: Option<&Server>,
+) -> (Approvals, Option<Arc<Webhook>>) {
     let approvals = Approvals {
         wait: table.or("wait", Duration::from_mins(5), duration),
         expires: table.or("expires", Duration::from_hours(24), timeout),
@@ -64,7 +69,17 @@ pub(super) fn approvals(table: &mut Table<'_>) -> Approvals {
             place.mistake(format!("is too long; up to \"{hours}h\""));
         }
     }
-    approvals
+    let webhook = table.table("webhook", webhook::webhook).flatten();
+    let place = table.place_of("webhook");
+    if let (Some(_), Some(server)) = (&webhook, server.filter(|one| one.console_url.is_none())) {
+        let address = server.admin_listen.ip();
+        if address.is_unspecified() {
+            place.mistake("needs console_url in [server]: its links must lead somewhere");
+        } else if address.is_loopback() {
+            place.warning("its links lead to this machine alone; see console_url in [server]");
+        }
+    }
+    (approvals, webhook)
 }
 
 /// No client keeps a connection open for longer.

@@ -6,6 +6,7 @@ mod operators;
 mod policies;
 mod shipped;
 mod tools;
+mod webhook;
 mod whole;
 
 use std::fs;

@@ -32,6 +32,43 @@ pub(super) fn base_url(value: &DeValue<'_>) -> Read<Url> {
     Ok(url)
 }
 
+/// Where to send word of waiting calls.
+pub(super) fn parse_hook(text: &str) -> Read<Url> {
+    let url = Url::parse(text)
+        .map_err(|error| format!("is no URL such as \"https://hooks.example.com/…\": {error}"))?;
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+        return Err("must begin with https:// or http:// and a host".to_owned());
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("holds a user or a password; receivers check the signature".to_owned());
+    }
+    Ok(url)
+}
+
+/// Where people reach the console.
+pub(super) fn console_url(value: &DeValue<'_>) -> Read<Url> {
+    let mut url = Url::parse(text(value)?)
+        .map_err(|error| format!("is no URL such as \"https://tallygate.example.com\": {error}"))?;
+    let plain = url.username().is_empty() && url.password().is_none();
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() || !plain {
+        return Err("must begin with https:// or http:// and a host".to_owned());
+    }
+    if url.path() != "/" || url.query().is_some() || url.fragment().is_some() {
+        return Err("must end with the host or its port: the console is at its root".to_owned());
+    }
+    url.set_path("/");
+    Ok(url)
+}
+
+pub(super) fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
+}
+
 /// An origin as browsers send it, or `*`.
 pub(super) fn origin(value: &DeValue<'_>) -> Read<String> {
     let text = text(value)?;

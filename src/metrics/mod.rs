@@ -31,6 +31,8 @@ pub struct Metrics {
     failed_attempts: Table<(Arc<str>, &'static str), AtomicU64>,
     /// By the code of the layer that said no; empty: it passed.
     calls: Table<&'static str, AtomicU64>,
+    /// By what came of it.
+    webhook: [AtomicU64; 2],
     reservations: Reservations,
     streams_open: AtomicU64,
     added: Histogram,
@@ -157,6 +159,13 @@ impl Metrics {
     pub fn first_piece(&self, provider: &Arc<str>, took: Duration) {
         self.first_piece
             .with(Arc::clone(provider), |times| times.observe(took));
+    }
+
+    /// An attempt to tell the webhook of a waiting call.
+    pub fn webhook(&self, delivered: bool) {
+        let [given, failed] = &self.webhook;
+        let count = if delivered { given } else { failed };
+        count.fetch_add(1, Relaxed);
     }
 
     pub fn stream_opened(&self) {

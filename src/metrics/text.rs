@@ -27,6 +27,7 @@ pub fn exposition(metrics: &Metrics, version: &str, gauges: &[Gauge]) -> String 
     requests(&mut page, &metrics.requests);
     failed_attempts(&mut page, metrics);
     refusals_and_calls(&mut page, metrics);
+    webhook(&mut page, metrics);
     reservations(&mut page, metrics);
     durations(&mut page, metrics);
     for gauge in gauges {
@@ -130,6 +131,18 @@ fn refusals_and_calls(page: &mut Page, metrics: &Metrics) {
         let decision = if code.is_empty() { "passed" } else { "blocked" };
         page.counted(name, &[("decision", decision), ("code", code)], count);
     });
+}
+
+fn webhook(page: &mut Page, metrics: &Metrics) {
+    let name = "tallygate_webhook_attempts_total";
+    page.family(
+        name,
+        "counter",
+        "Attempts to tell the webhook of a waiting call",
+    );
+    for (outcome, count) in ["delivered", "failed"].iter().zip(&metrics.webhook) {
+        page.sample(name, &[("outcome", outcome)], count.load(Relaxed));
+    }
 }
 
 fn reservations(page: &mut Page, metrics: &Metrics) {
@@ -315,7 +328,7 @@ mod tests {
         let all = types.len();
         types.sort_unstable();
         types.dedup();
-        assert_eq!((types.len(), all), (17, 17));
+        assert_eq!((types.len(), all), (18, 18));
         assert!(text.contains("tallygate_build_info{version=\"0.1.0\"} 1\n"));
         assert!(text.ends_with("tallygate_store_up 1\n"));
     }

@@ -136,6 +136,12 @@ pub trait ApprovalStore: Send {
     /// Lets the time run out for what is due, and gives every approval whose status does not
     /// stand in the ledger yet.
     fn unnoted(&mut self, now_ms: i64) -> Answer<'_, Vec<Approval>>;
+
+    /// The oldest calls that wait and of which the webhook has not taken word.
+    fn untold(&mut self, now_ms: i64) -> Answer<'_, Vec<Approval>>;
+
+    /// The webhook has taken word of this one.
+    fn tell<'a>(&'a mut self, approval: &'a str) -> Answer<'a, ()>;
 }
 
 /// Which approvals to list.

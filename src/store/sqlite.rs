@@ -45,6 +45,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/sqlite/004_seals.sql"),
     include_str!("migrations/sqlite/005_runs.sql"),
     include_str!("migrations/sqlite/006_hours.sql"),
+    include_str!("migrations/sqlite/007_told.sql"),
 ];
 const BUSY: Duration = Duration::from_secs(5);
 
@@ -231,6 +232,14 @@ impl ApprovalStore for Sqlite {
 
     fn unnoted(&mut self, now_ms: i64) -> Answer<'_, Vec<Approval>> {
         on_connection!(self, connection => approvals::unnoted(connection, now_ms))
+    }
+
+    fn untold(&mut self, now_ms: i64) -> Answer<'_, Vec<Approval>> {
+        on_connection!(self, connection => approvals::untold(connection, now_ms))
+    }
+
+    fn tell<'a>(&'a mut self, approval: &'a str) -> Answer<'a, ()> {
+        on_connection!(self, connection => approvals::tell(connection, approval))
     }
 }
 

@@ -9,7 +9,7 @@ const ROW: &[&[&str]] = &[
     &["engine"],
     &["provider"],
     &["config", "store", "metrics"],
-    &["books", "approval", "failures"],
+    &["books", "approval", "failures", "webhook"],
     &["proxy", "admin"],
     &["server"],
     &["app"],

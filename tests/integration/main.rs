@@ -40,3 +40,4 @@ mod streaming;
 mod support;
 mod tools;
 mod transport;
+mod webhook;

@@ -100,6 +100,14 @@ impl ApprovalStore for Switched {
     fn unnoted(&mut self, now_ms: i64) -> Answer<'_, Vec<Approval>> {
         self.store.unnoted(now_ms)
     }
+
+    fn untold(&mut self, now_ms: i64) -> Answer<'_, Vec<Approval>> {
+        self.store.untold(now_ms)
+    }
+
+    fn tell<'a>(&'a mut self, approval: &'a str) -> Answer<'a, ()> {
+        self.store.tell(approval)
+    }
 }
 
 struct Broken {

@@ -191,6 +191,29 @@ pub(super) async fn unnoted(
     rows.iter().map(approval).collect()
 }
 
+pub(super) async fn untold(
+    connection: &mut SqliteConnection,
+    now_ms: i64,
+) -> Result<Vec<Approval>, StoreError> {
+    let sql = format!(
+        "SELECT {COLUMNS} FROM approvals WHERE status = 'pending' AND told = 0 \
+         AND expires_at > ? ORDER BY created_at, rowid LIMIT 500"
+    );
+    let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+        .bind(now_ms)
+        .fetch_all(connection)
+        .await?;
+    rows.iter().map(approval).collect()
+}
+
+pub(super) async fn tell(connection: &mut SqliteConnection, id: &str) -> Result<(), StoreError> {
+    sqlx::query("UPDATE approvals SET told = 1 WHERE id = ?")
+        .bind(id)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
 /// In the transaction that writes their records.
 pub(super) async fn note(
     tx: &mut SqliteConnection,

@@ -185,7 +185,8 @@ async fn what_was_used_is_added_up_by_the_hour_for_the_past_as_for_the_present()
     );
     drop(store);
     let mut earlier = connect(&path, Open::Existing).await.unwrap();
-    let back = "DROP TABLE usage_hours; DROP TABLE refusal_hours; PRAGMA user_version = 5";
+    let back = "DROP TABLE usage_hours; DROP TABLE refusal_hours; DROP INDEX approvals_to_tell; \
+         ALTER TABLE approvals DROP COLUMN told; PRAGMA user_version = 5";
     sqlx::raw_sql(back).execute(&mut earlier).await.unwrap();
     drop(earlier);
     drop(Sqlite::open(&path).await.unwrap());

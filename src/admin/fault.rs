@@ -16,6 +16,8 @@ use crate::{config::Role, store::StoreError};
 pub(super) enum Fault {
     UnknownPath,
     WrongMethod,
+    /// It was asked for by a name that is not ours.
+    ForeignHost,
     /// No token and no session.
     NoToken,
     WrongToken,
@@ -56,6 +58,11 @@ impl Fault {
                 StatusCode::METHOD_NOT_ALLOWED,
                 "method_not_allowed",
                 "This path does not answer to this method; see the Allow header.".into(),
+            ),
+            Self::ForeignHost => (
+                StatusCode::MISDIRECTED_REQUEST,
+                "host_not_allowed",
+                "The control plane answers to addresses, localhost and the names in console_url and admin_hosts of [server].".into(),
             ),
             Self::NoToken => (
                 StatusCode::UNAUTHORIZED,

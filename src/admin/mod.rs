@@ -7,6 +7,7 @@ mod auth;
 mod fault;
 mod files;
 mod health;
+mod hosts;
 mod ledger;
 mod links;
 mod measured;

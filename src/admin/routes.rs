@@ -13,7 +13,7 @@ use axum::{
     routing::MethodRouter,
 };
 
-use super::{Shared, auth, fault::Fault, files, links, query::Parameter, table::table};
+use super::{Shared, auth, fault::Fault, files, hosts, links, query::Parameter, table::table};
 use crate::config::Role;
 
 /// Who may ask.
@@ -117,6 +117,10 @@ pub(super) fn router(console: Shared) -> Router {
         .merge(links::routes())
         .fallback(async || Fault::UnknownPath)
         .method_not_allowed_fallback(async || Fault::WrongMethod)
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(&console),
+            hosts::check,
+        ))
         .layer(middleware::from_fn(protect))
         .with_state(console)
 }

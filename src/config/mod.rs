@@ -113,6 +113,8 @@ pub struct Server {
     pub cors_origins: Vec<String>,
     /// Where people reach the console, if that is not `admin_listen`.
     pub console_url: Option<url::Url>,
+    /// More names that the control plane answers to.
+    pub admin_hosts: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     Approvals, Durability, OnDown, Server, Store, StoreUrl, Webhook,
     reader::Table,
-    urls::{console_url, origin, store as store_url},
+    urls::{console_url, host, origin, store as store_url},
     values::{address, duration, one_of, positive, size, timeout},
     webhook,
 };
@@ -19,6 +19,7 @@ pub(super) fn server(table: &mut Table<'_>) -> Server {
         drain_timeout: table.or("drain_timeout", Duration::from_secs(30), duration),
         cors_origins: table.list("cors_origins", origin).unwrap_or_default(),
         console_url: table.optional("console_url", console_url),
+        admin_hosts: table.list("admin_hosts", host).unwrap_or_default(),
     };
     if server.listen == server.admin_listen && server.listen.port() != 0 {
         let place = table.place_of("admin_listen");

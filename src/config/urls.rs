@@ -60,6 +60,15 @@ pub(super) fn console_url(value: &DeValue<'_>) -> Read<Url> {
     Ok(url)
 }
 
+/// The name of a host, without a port.
+pub(super) fn host(value: &DeValue<'_>) -> Read<String> {
+    let text = text(value)?;
+    match url::Host::parse(text) {
+        Ok(url::Host::Domain(name)) if name == text.to_ascii_lowercase() => Ok(name),
+        _ => Err("is no name such as \"tallygate.internal\", without a port".to_owned()),
+    }
+}
+
 pub(super) fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),

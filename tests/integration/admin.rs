@@ -914,3 +914,44 @@ async fn runs_are_told_with_their_chains_and_side_by_side() {
         assert_eq!(with(&proxy, VIEWER).get(path).await.status, 400, "{path}");
     }
 }
+
+#[tokio::test]
+async fn a_foreign_name_that_leads_here_gets_no_answer() {
+    let upstream = Upstream::start().await;
+    let members = "console_url = \"https://gate.example.com\"\nadmin_hosts = [\"scraped\"]";
+    let proxy = TestProxy::start(Setup::to(&upstream).server(members)).await;
+    let port = proxy.admin_address().port();
+    let asked = async |hosts: &str| {
+        let request = format!("GET /healthz HTTP/1.1\r\n{hosts}connection: close\r\n\r\n");
+        proxy.admin().raw(request.as_bytes()).await
+    };
+    for known in [
+        "127.0.0.1",
+        "[::1]",
+        "localhost",
+        "a.LOCALHOST",
+        "Gate.example.com",
+        "scraped",
+    ] {
+        for host in [known.to_owned(), format!("{known}:{port}")] {
+            let answer = asked(&format!("host: {host}\r\n")).await;
+            assert_eq!(answer.status, 200, "{host}");
+        }
+    }
+    for foreign in [
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example",
+        "x@localhost:y",
+        "",
+    ] {
+        let answer = asked(&format!("host: {foreign}\r\n")).await;
+        assert!(
+            [400, 421].contains(&answer.status),
+            "{foreign}: {}",
+            answer.status
+        );
+    }
+    let answer = asked("host: evil.example\r\n").await;
+    assert_eq!(fault(&answer), "host_not_allowed");
+}

@@ -61,7 +61,7 @@ impl RunGuard {
         let taken = run.take(&self.rules, made.clone(), &key)?;
         let passes = replays.unwrap_or(self.rules.on_replay == OnReplay::Pass);
         if taken == Taken::Replay && !passes {
-            run.give_back(&made, &key, taken);
+            run.give_back(&made, &key);
             return Err(Stop {
                 code: "idempotent_replay",
                 rule: "run.on_replay",
@@ -72,8 +72,7 @@ impl RunGuard {
     }
 
     pub fn give_back(&self, token: &Token) {
-        let Token { made, key, taken } = token;
-        self.lock().give_back(made, key, *taken);
+        self.lock().give_back(&token.made, &token.key);
     }
 
     pub fn lock(&self) -> MutexGuard<'_, Run> {

@@ -50,6 +50,9 @@ pub struct Run {
     recent: Vec<Made>,
     /// What identifies calls that must not be counted twice.
     keys: Vec<String>,
+    /// How often a counted call was let through again.
+    #[serde(default)]
+    repeats: BTreeMap<String, u64>,
     /// The last user input that was seen, as a digest: a new one forgives repetitions.
     input: String,
     /// Data from outside has entered.
@@ -199,6 +202,7 @@ impl Run {
     /// The run has no calls left.
     pub fn take(&mut self, rules: &RunRules, call: Made, key: &str) -> Result<Taken, Stop> {
         if self.keys.iter().any(|known| known == key) {
+            *self.repeats.entry(key.to_owned()).or_default() += 1;
             self.push(call);
             return Ok(Taken::Replay);
         }
@@ -215,18 +219,25 @@ impl Run {
         *self.by_tool.entry(call.tool.clone()).or_default() += 1;
         self.keys.push(key.to_owned());
         if self.keys.len() > MOST_MADE {
-            self.keys.remove(0);
+            let forgotten = self.keys.remove(0);
+            self.repeats.remove(&forgotten);
         }
         self.push(call);
         Ok(Taken::Fresh)
     }
 
-    /// Takes back what `take` counted: the client did not get the call.
-    pub fn give_back(&mut self, call: &Made, key: &str, taken: Taken) {
+    /// Takes back what `take` counted: the client did not get the call. While another request has
+    /// let the same call through, it stays counted, whoever was first.
+    pub fn give_back(&mut self, call: &Made, key: &str) {
         if let Some(at) = self.recent.iter().rposition(|made| made == call) {
             self.recent.remove(at);
         }
-        if taken == Taken::Fresh {
+        if let Some(repeats) = self.repeats.get_mut(key) {
+            *repeats -= 1;
+            if *repeats == 0 {
+                self.repeats.remove(key);
+            }
+        } else if self.keys.iter().any(|known| known == key) {
             self.calls = self.calls.saturating_sub(1);
             if let Some(count) = self.by_tool.get_mut(&call.tool) {
                 *count = count.saturating_sub(1);

@@ -11,7 +11,8 @@ use super::{
     reader::{Place, Table},
     runs,
     text::suggestion,
-    tools, unenforced,
+    tools::{self, MODES},
+    unenforced,
     values::{
         check_name, count, flag, needle, one_of, pattern, policy_id, positive, text, timeout,
     },
@@ -210,6 +211,7 @@ fn model_rules(table: &mut Table<'_>, providers: &Providers<'_>) -> ModelRules {
     let rules = ModelRules {
         allow: table.list("allow", pattern),
         deny: table.list("deny", pattern).unwrap_or_default(),
+        observe: table.or("mode", false, one_of(MODES)),
     };
     let patterns = [
         ("allow", rules.allow.as_deref()),

@@ -17,9 +17,13 @@ use crate::engine::{
         Approval, ArgumentRule, Bound, Conditions, Contract, Contracts, Effect, HostPattern,
         Output, Scalar, Schema, WholePattern, is_plain_path,
     },
+    guard::tool_offers::HOSTED_DENIED,
     json::{Decimal, Json, Pointer},
     policy::{Batch, OnBlock, OnOffer, Pattern, ToolRules},
 };
+
+/// What becomes of what a rule speaks against: whether it only observes.
+pub(super) const MODES: &[(&str, bool)] = &[("block", false), ("observe", true)];
 
 pub(super) fn contracts(root: &mut Table<'_>) -> Contracts {
     let read = root.named("tools", |name, table| {
@@ -98,10 +102,9 @@ fn schema(table: &mut Table<'_>) -> Option<(Json, Schema)> {
 
 /// `None` is a told mistake.
 fn argument_rule(table: &mut Table<'_>) -> Option<ArgumentRule> {
-    let modes = [("block", false), ("observe", true)];
     let at = table.required("at", pointer);
     let required = table.or("required", true, flag);
-    let observe = table.or("mode", false, one_of(&modes));
+    let observe = table.or("mode", false, one_of(MODES));
     let must = conditions(table);
     if !required && !CONDITIONS.iter().any(|member| table.has(member)) {
         let known = CONDITIONS.join(", ");
@@ -186,7 +189,8 @@ fn layer(value: &DeValue<'_>) -> Result<&'static str, String> {
     if let Some((code, reason)) = NEVER_OBSERVED.iter().find(|(never, _)| *never == code) {
         return Err(format!("{code} always blocks: {reason}"));
     }
-    let words: Vec<_> = OBSERVABLE.iter().map(|code| (*code, *code)).collect();
+    let codes = OBSERVABLE.iter().chain([&HOSTED_DENIED]);
+    let words: Vec<_> = codes.map(|code| (*code, *code)).collect();
     one_of(&words)(value)
 }
 

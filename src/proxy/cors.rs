@@ -5,6 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
 const EXPOSED: &str = "retry-after, retry-after-ms, x-should-retry, x-request-id, \
                        x-tallygate-decision, x-tallygate-output-cap, \
+                       x-tallygate-tools-stripped, \
                        x-ratelimit-limit-requests, x-ratelimit-remaining-requests, \
                        x-ratelimit-reset-requests, x-ratelimit-limit-tokens, \
                        x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens";

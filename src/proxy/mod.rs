@@ -62,6 +62,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const DECISION: HeaderName = HeaderName::from_static("x-tallygate-decision");
 const ROLE: HeaderName = HeaderName::from_static("x-role");
 const OUTPUT_CAP: HeaderName = HeaderName::from_static("x-tallygate-output-cap");
+const TOOLS_STRIPPED: HeaderName = HeaderName::from_static("x-tallygate-tools-stripped");
 
 /// What all workers share.
 pub struct Proxy {
@@ -258,7 +259,7 @@ impl Worker {
             }
         }
         permit.mark_sent(read);
-        let lowered = permit.lowered_cap();
+        let (lowered, stripped) = (permit.lowered_cap(), permit.take_stripped());
         let reply = match self.send(&mut permit, headers, (&call, body)).await {
             Ok(reply) => reply,
             Err(fault) => {
@@ -269,10 +270,12 @@ impl Worker {
         permit.mark_answered();
         permit.let_body_go();
         let mut response = relay::respond(permit, reply).await?;
+        let headers = response.headers_mut();
         if let Some(cap) = lowered {
-            response
-                .headers_mut()
-                .insert(OUTPUT_CAP, HeaderValue::from(cap));
+            headers.insert(OUTPUT_CAP, HeaderValue::from(cap));
+        }
+        if let Some(names) = stripped {
+            headers.insert(TOOLS_STRIPPED, names);
         }
         Ok(response)
     }

@@ -6,8 +6,8 @@ use super::{listings::Listed, live::Live, rejection::Rejection};
 use crate::{
     config::{Alias, Dialect, Provider, Route},
     engine::{
-        guard::model_access::{Access, judge},
-        policy::{ModelRules, Pattern, Policy, Role, RoleRoute},
+        guard::model_access::{Access, is_denied, judge},
+        policy::{Pattern, Policy, Role, RoleRoute},
         pricing::RatesAt,
     },
     provider::sandbox,
@@ -29,6 +29,8 @@ pub struct Target {
 pub struct Routes {
     pub first: Target,
     pub further: Vec<Target>,
+    /// The policy only observes; else the request would be refused.
+    pub would_deny: bool,
 }
 
 impl Routes {
@@ -36,6 +38,7 @@ impl Routes {
         Self {
             first: target,
             further: Vec::new(),
+            would_deny: false,
         }
     }
 
@@ -44,7 +47,12 @@ impl Routes {
         Some(Self {
             first: targets.next()?,
             further: targets.collect(),
+            would_deny: false,
         })
+    }
+
+    fn observed(self, would_deny: bool) -> Self {
+        Self { would_deny, ..self }
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Target> {
@@ -108,14 +116,15 @@ pub fn resolve(live: &Live, policy: &Policy, name: &str, now_ms: i64) -> Result<
     }
     let rates = live.rates(provider, &[model], now_ms);
     let known = rates.is_some() || live.config.aliases.contains_key(model);
-    permit(policy, model, false, known)?;
+    let would_deny = permit(policy, model, false, known)?;
     let known_as = aliases.get(model);
-    Ok(Routes::only(Target {
+    let target = Target {
         provider: Arc::clone(provider),
         model: model.into(),
         rates,
         max_output: known_as.and_then(|alias| alias.max_output_tokens),
-    }))
+    };
+    Ok(Routes::only(target).observed(would_deny))
 }
 
 /// Where requests in this role go. The model that the request names must be allowed all the
@@ -129,9 +138,8 @@ pub fn of_role(
     (role, name): (&Role, &str),
     now_ms: i64,
 ) -> Result<Routes, Rejection> {
-    let denies = deny_only(&policy.models);
-    let denied = |route: &RoleRoute| judge(&denies, &route.model) == Access::Denied;
-    permit(policy, name, role.routes.iter().any(denied), true)?;
+    let denied = |route: &RoleRoute| is_denied(&policy.models, &route.model);
+    let would_deny = permit(policy, name, role.routes.iter().any(denied), true)?;
     let targets = role.routes.iter().filter_map(|route| {
         let mut providers = live.config.providers.iter();
         let provider = providers.find(|one| one.name == route.provider)?;
@@ -143,7 +151,8 @@ pub fn of_role(
             max_output: known_as.and_then(|alias| alias.max_output_tokens),
         })
     });
-    Routes::of(targets).ok_or_else(|| not_found(name))
+    let routes = Routes::of(targets).ok_or_else(|| not_found(name))?;
+    Ok(routes.observed(would_deny))
 }
 
 fn resolve_alias(
@@ -153,16 +162,16 @@ fn resolve_alias(
     alias: &Alias,
     now_ms: i64,
 ) -> Result<Routes, Rejection> {
-    let denies = deny_only(&policy.models);
-    let denied = |route: &Route| judge(&denies, &route.model) == Access::Denied;
-    permit(policy, name, alias.routes.iter().any(denied), true)?;
+    let denied = |route: &Route| is_denied(&policy.models, &route.model);
+    let would_deny = permit(policy, name, alias.routes.iter().any(denied), true)?;
     let targets = alias.routes.iter().map(|route| Target {
         rates: live.rates(&route.provider, &[name, &route.model], now_ms),
         provider: Arc::clone(&route.provider),
         model: (*route.model).into(),
         max_output: alias.max_output_tokens,
     });
-    Routes::of(targets).ok_or_else(|| not_found(name))
+    let routes = Routes::of(targets).ok_or_else(|| not_found(name))?;
+    Ok(routes.observed(would_deny))
 }
 
 /// The models a key may use, as far as they have names: aliases, exact names of its allow list,
@@ -218,20 +227,15 @@ fn name_of(live: &Live, provider: &Arc<Provider>, model: &str) -> String {
     }
 }
 
-fn permit(policy: &Policy, name: &str, route_denied: bool, known: bool) -> Result<(), Rejection> {
-    let model = name.to_owned();
+/// Whether only observing lets it pass.
+fn permit(policy: &Policy, name: &str, route_denied: bool, known: bool) -> Result<bool, Rejection> {
+    let model = || name.to_owned();
     match judge(&policy.models, name) {
-        Access::Allowed if !route_denied => Ok(()),
+        Access::Allowed if !route_denied => Ok(false),
+        _ if policy.models.observe => Ok(true),
         // A name that exists nowhere is told as such; one that does is told to be forbidden.
-        Access::NotListed if !known => Err(Rejection::ModelNotFound { model }),
-        _ => Err(Rejection::ModelDenied { model }),
-    }
-}
-
-fn deny_only(rules: &ModelRules) -> ModelRules {
-    ModelRules {
-        allow: None,
-        deny: rules.deny.clone(),
+        Access::NotListed if !known => Err(Rejection::ModelNotFound { model: model() }),
+        _ => Err(Rejection::ModelDenied { model: model() }),
     }
 }
 

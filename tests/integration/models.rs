@@ -283,3 +283,26 @@ async fn members_that_let_the_provider_choose_are_refused_under_model_rules() {
     }
     assert_eq!(upstream.hits(), 0);
 }
+
+#[tokio::test]
+async fn a_model_rule_that_only_observes_is_recorded_and_lets_pass() {
+    let upstream = Upstream::start().await;
+    let rules = "mode = \"observe\"\n[input]\nunsupported_patterns = [\"<binary>\"]";
+    let proxy = TestProxy::start(Setup::to(&upstream).k1(rules)).await;
+    let told =
+        |model: &str| json!({"model": model, "messages": [{"role": "user", "content": "hi"}]});
+    for model in ["m-small", "m-forbidden", "m-unlisted"] {
+        let answer = proxy
+            .k1()
+            .post("/v1/chat/completions", told(model).to_string());
+        let answer = answer.answer().await;
+        assert_eq!(answer.status, 200, "{model}: {}", answer.text());
+    }
+    let started = proxy.records("request_started", 3).await;
+    assert_eq!(started[0].get("warnings"), None, "{}", started[0]);
+    for record in &started[1..] {
+        assert_eq!(record["warnings"], json!(["model_denied"]), "{record}");
+    }
+    let other_rule = proxy.k1().chat("a <binary>").await;
+    assert_eq!(other_rule.refusal(), (400, "input_unsupported".to_owned()));
+}

@@ -129,6 +129,8 @@ async fn a_stripped_tool_is_gone_and_every_other_byte_is_as_it_came() {
     ] {
         let answer = proxy.k1().post(CHAT, body(&offered)).answer().await;
         assert_eq!(answer.status, 200, "{}", answer.text());
+        let told = answer.header("x-tallygate-tools-stripped");
+        assert_eq!(told, Some("delete_account"));
         assert_eq!(upstream.last_request().body, body(&left));
     }
     let record = &proxy.records("request_started", 2).await[1];

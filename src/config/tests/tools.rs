@@ -304,7 +304,7 @@ fn wrong_tool_rules_are_refused() {
         ),
         (
             "observe = [\"schema\"]",
-            "6:12: tools.observe[0]: unknown \"schema\"; known: unknown_tool, tool_not_allowlisted, schema_invalid, argument_denied, sequence_violation, loop_detected, needs_human_approval",
+            "6:12: tools.observe[0]: unknown \"schema\"; known: unknown_tool, tool_not_allowlisted, schema_invalid, argument_denied, sequence_violation, loop_detected, needs_human_approval, hosted_tool_denied",
         ),
         (
             "observe = [\"malformed_output\"]",

@@ -14,17 +14,24 @@ pub enum Access {
 /// Judges the name as it would go upstream. Names are compared exactly; only the deny list
 /// also catches other spellings, since a provider may be less exact than we are.
 pub fn judge(rules: &ModelRules, name: &str) -> Access {
-    let folded = fold(name);
-    let denied = rules.deny.iter().any(|pattern| {
-        pattern.matches(name) || folded.iter().any(|form| pattern.folded().matches(form))
-    });
-    if denied {
+    if is_denied(rules, name) {
         return Access::Denied;
     }
     match &rules.allow {
         Some(allow) if !allow.iter().any(|pattern| pattern.matches(name)) => Access::NotListed,
         _ => Access::Allowed,
     }
+}
+
+/// Whether the deny list holds the name, under any spelling.
+pub fn is_denied(rules: &ModelRules, name: &str) -> bool {
+    if rules.deny.is_empty() {
+        return false;
+    }
+    let folded = fold(name);
+    rules.deny.iter().any(|pattern| {
+        pattern.matches(name) || folded.iter().any(|form| pattern.folded().matches(form))
+    })
 }
 
 /// What careless readers make of a name: other case, white space and invisible characters
@@ -54,6 +61,7 @@ mod tests {
         ModelRules {
             allow: allow.map(read),
             deny: read(deny),
+            observe: false,
         }
     }
 

@@ -93,6 +93,8 @@ pub struct ModelRules {
     /// `None`: every configured model. `Some([])`: none.
     pub allow: Option<Vec<Pattern>>,
     pub deny: Vec<Pattern>,
+    /// Record what would be refused, and let it pass.
+    pub observe: bool,
 }
 
 /// An exact name, or `prefix-*`: everything that begins with `prefix-`.

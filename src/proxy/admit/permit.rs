@@ -7,6 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use http::HeaderValue;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
@@ -61,6 +62,8 @@ pub struct Permit {
     pub(super) hide_usage: bool,
     /// The cap that was sent, if it is lower than the client's.
     pub(super) lowered_cap: Option<u64>,
+    /// The names of offered tools that were taken out, if any were.
+    pub(super) stripped: Option<HeaderValue>,
     pub(super) input_estimate: u64,
     /// Judges the calls that the model proposes.
     pub(super) call_guard: CallGuard,
@@ -102,6 +105,7 @@ pub(super) fn permit(
     let sent = for_provider(&routes.first, (call, body), cap, &tools.patches);
     let places = routes.count();
     let spare = Spare::of(&asked.policy.retry, &routes, cap, tools.patches);
+    let warnings = warnings(asked.policy, call, routes.would_deny);
     let target = routes.first;
     // Who comes back for a parked answer makes no new step.
     let counted = asked.run.filter(|_| reservation.is_some());
@@ -119,6 +123,7 @@ pub(super) fn permit(
         body: sent,
         stream: call.stream,
         hide_usage: hides_usage(call),
+        stripped: stripped(&tools.notes),
         lowered_cap: cap.filter(|cap| client_cap.is_some_and(|asked| *cap < asked)),
         input_estimate: tokens::estimate(call.content.bytes + call.tool_bytes()).min(input_bound),
         call_guard: call_guard(asked, tools.offered),
@@ -134,9 +139,36 @@ pub(super) fn permit(
         spare,
         places,
     };
-    permit.record_start(asked, (call, body), cap, (tools.notes, resumes));
+    let notes = (warnings, tools.notes, resumes);
+    permit.record_start(asked, body, cap, notes);
     permit.record_escalations(escalated);
     permit
+}
+
+/// What rules that only warn or observe say against the request, by their codes.
+fn warnings(policy: &Policy, call: &ChatRequest, would_deny: bool) -> Vec<&'static str> {
+    let sensitive = input::is_sensitive(&policy.input, &call.content);
+    let warnings = [
+        sensitive.then_some("input_sensitive"),
+        would_deny.then_some("model_denied"),
+    ];
+    warnings.into_iter().flatten().collect()
+}
+
+/// As many names as a header may well hold, and how many more there are.
+fn stripped(notes: &OfferNotes) -> Option<HeaderValue> {
+    const NAMED: usize = 16;
+    let names = &notes.stripped;
+    if names.is_empty() {
+        return None;
+    }
+    let mut named: Vec<_> = names.iter().take(NAMED).cloned().collect();
+    if names.len() > NAMED {
+        named.push(format!("+{}", names.len() - NAMED));
+    }
+    let text = named.join(", ");
+    // A name that was cut short ends in an ellipsis, which is not ASCII.
+    HeaderValue::from_str(&text.replace('…', "...")).ok()
 }
 
 /// The body as this provider must be sent it.
@@ -350,6 +382,11 @@ impl Permit {
         self.hide_usage
     }
 
+    /// What the answer's header says of tools that were taken out.
+    pub fn take_stripped(&mut self) -> Option<HeaderValue> {
+        self.stripped.take()
+    }
+
     pub fn lowered_cap(&self) -> Option<u64> {
         self.lowered_cap
     }
@@ -441,12 +478,11 @@ impl Permit {
     fn record_start(
         &self,
         asked: &Asked<'_>,
-        (call, body): (&ChatRequest, &[u8]),
+        body: &[u8],
         cap: Option<u64>,
-        (tools, resumes): (OfferNotes, Option<Arc<str>>),
+        (warnings, tools, resumes): (Vec<&'static str>, OfferNotes, Option<Arc<str>>),
     ) {
         let reserved = self.reservation.as_ref();
-        let sensitive = input::is_sensitive(&asked.policy.input, &call.content);
         let opening = Opening {
             subject: self.subject.clone(),
             provider: Arc::clone(&self.target.provider.name),
@@ -456,7 +492,7 @@ impl Permit {
             reserved_tokens: reserved.map_or(0, |held| held.tokens),
             output_cap: cap,
             body_sha256: hex::encode(Sha256::digest(body)),
-            warnings: sensitive.then_some("input_sensitive").into_iter().collect(),
+            warnings,
             tools,
             resumes,
             tags: asked.run.map_or_else(Vec::new, |run| run.tags.clone()),

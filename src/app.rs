@@ -216,7 +216,7 @@ fn control(
     stopped: &watch::Receiver<bool>,
     up: Sender<()>,
 ) -> std::io::Result<JoinHandle<()>> {
-    let (reloads, mut stopped) = (Arc::clone(reloads), stopped.clone());
+    let (reloads, stopped) = (Arc::clone(reloads), stopped.clone());
     let serve = async move {
         let Ok(listener) = TcpListener::from_std(socket) else {
             return;
@@ -228,10 +228,14 @@ fn control(
             let outbox: Arc<dyn webhook::Outbox> = Arc::clone(&reloads) as _;
             tokio::spawn(webhook::run(outbox, format!("http://{address}")));
         }
-        let stop = async move {
-            let _ = stopped.wait_for(|stop| *stop).await;
+        let plane = admin::Plane::new(reloads);
+        let kept = plane.clone();
+        tokio::spawn(async move { kept.forget().await });
+        let handler = move |request, peer| {
+            let plane = plane.clone();
+            async move { plane.handle(request, peer).await }
         };
-        admin::serve(listener, reloads, stop).await;
+        server::serve(listener, handler, stopped, admin::DRAIN).await;
     };
     let runtime = runtime()?;
     std::thread::Builder::new()

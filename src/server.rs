@@ -1,9 +1,10 @@
-//! The data plane's listeners and connections: one current-thread runtime for each worker,
-//! each with its own `SO_REUSEPORT` socket, so that workers share nothing.
+//! Listeners and connections of both planes. The data plane has one current-thread runtime for
+//! each worker, each with its own `SO_REUSEPORT` socket, so that workers share nothing.
 //!
-//! What is done with a request is `proxy`'s business; this file knows sockets and draining.
+//! What is done with a request is `proxy`'s and `admin`'s business; this file knows sockets and
+//! draining.
 
-use std::{convert::Infallible, future::Future, io, net::SocketAddr, time::Duration};
+use std::{convert::Infallible, error::Error, future::Future, io, net::SocketAddr, time::Duration};
 
 use http_body::Body as HttpBody;
 use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
@@ -62,8 +63,9 @@ pub async fn serve<H, F, B>(
 ) where
     H: Fn(Request<Incoming>, SocketAddr) -> F + Clone + Send + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
-    B: HttpBody<Error = Infallible> + Send + 'static,
+    B: HttpBody + Send + 'static,
     B::Data: Send,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
@@ -101,8 +103,9 @@ fn connect<H, F, B>(
 ) where
     H: Fn(Request<Incoming>, SocketAddr) -> F + Send + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
-    B: HttpBody<Error = Infallible> + Send + 'static,
+    B: HttpBody + Send + 'static,
     B::Data: Send,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     // Without it first bytes wait for the peer's acknowledgement (170 ms were measured).
     let _ = stream.set_nodelay(true);
@@ -117,4 +120,38 @@ fn connect<H, F, B>(
             tracing::trace!(%error, %peer, "connection ended");
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::Empty;
+    use hyper::body::Bytes;
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        time::Instant,
+    };
+
+    use super::*;
+
+    /// Time moves by itself where everybody waits.
+    #[tokio::test(start_paused = true)]
+    async fn who_does_not_finish_a_request_head_is_dropped() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (_stop, stopped) = watch::channel(false);
+        let handler = |_, _| async { Response::new(Empty::<Bytes>::new()) };
+        tokio::spawn(serve(listener, handler, stopped, Duration::ZERO));
+        for (head, answered) in [
+            ("GET / HTTP/1.1\r\nhost: a\r\nslow", false),
+            ("GET / HTTP/1.1\r\nhost: a\r\n\r\n", true),
+        ] {
+            let begun = Instant::now();
+            let mut client = TcpStream::connect(address).await.unwrap();
+            client.write_all(head.as_bytes()).await.unwrap();
+            let mut got = Vec::new();
+            client.read_to_end(&mut got).await.unwrap();
+            assert_eq!(got.starts_with(b"HTTP/1.1 200 OK\r\n"), answered);
+            assert!(begun.elapsed() >= HEADER_READ_TIMEOUT, "closed too early");
+        }
+    }
 }

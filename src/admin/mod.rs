@@ -21,13 +21,13 @@ mod spend;
 mod stream;
 mod table;
 
-use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use axum::{Router, extract::ConnectInfo, response::Response};
+use hyper::{Request, body::Incoming, service::Service as _};
+use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
-use tokio::{
-    net::TcpListener,
-    sync::{Semaphore, SemaphorePermit},
-};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use self::sessions::Sessions;
 pub use self::spend::of_keys;
@@ -76,7 +76,7 @@ const MOST_READERS: usize = 4;
 /// So many readings of the whole ledger at once.
 const MOST_STREAMS: usize = 2;
 /// A stream that nobody reads does not keep the process from ending.
-const DRAIN: Duration = Duration::from_secs(2);
+pub const DRAIN: Duration = Duration::from_secs(2);
 
 /// What all requests to the control plane share.
 pub(crate) struct Console {
@@ -124,45 +124,34 @@ impl Reading<'_> {
     }
 }
 
-/// Serves until `stop` resolves.
-pub async fn serve(
-    listener: TcpListener,
-    status: Arc<dyn Status>,
-    stop: impl Future<Output = ()> + Send + 'static,
-) {
-    let console = Arc::new(Console::new(status));
-    let service =
-        routes::router(Arc::clone(&console)).into_make_service_with_connect_info::<SocketAddr>();
-    let (stopping, stopped) = tokio::sync::oneshot::channel();
-    let stop = async {
-        stop.await;
-        let _ = stopping.send(());
-    };
-    let serving = axum::serve(listener, service).with_graceful_shutdown(stop);
-    let patience = async {
-        // Without an answer the serving has ended by itself.
-        if stopped.await.is_ok() {
-            tokio::time::sleep(DRAIN).await;
-        } else {
-            std::future::pending::<()>().await;
-        }
-    };
-    tokio::select! {
-        ended = serving => if let Err(error) = ended {
-            tracing::error!(%error, "the control plane stopped");
-        },
-        () = patience => tracing::warn!("requests to the control plane were cut"),
-        () = console.forget() => {}
-    }
+/// The control plane's answers, to be served by `server`.
+#[derive(Clone)]
+pub struct Plane {
+    console: Shared,
+    routes: TowerToHyperService<Router>,
 }
 
-impl Console {
-    /// Keeps what is remembered of wrong tokens bounded.
-    async fn forget(&self) {
+impl Plane {
+    pub fn new(status: Arc<dyn Status>) -> Self {
+        let console = Arc::new(Console::new(status));
+        let routes = TowerToHyperService::new(routes::router(Arc::clone(&console)));
+        Self { console, routes }
+    }
+
+    pub async fn handle(&self, mut request: Request<Incoming>, peer: SocketAddr) -> Response {
+        request.extensions_mut().insert(ConnectInfo(peer));
+        match self.routes.call(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        }
+    }
+
+    /// Keeps what is remembered of wrong tokens bounded. Never ends.
+    pub async fn forget(&self) {
         let mut tick = tokio::time::interval(Duration::from_secs(60));
         loop {
             tick.tick().await;
-            self.failures.forget_quiet();
+            self.console.failures.forget_quiet();
         }
     }
 }

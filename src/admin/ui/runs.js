@@ -24,8 +24,8 @@ async function one(content, id, key, signal) {
 }
 
 function table(all) {
-  const columns = ["Run", "Key", "Steps", "Model calls", "Tool calls", "Cost", "Took", "Ended with", "Outcome", "Last"];
-  return h("div", { class: "scroll" }, h("table", null,
+  const columns = ["Run", "Key", "Steps", "Tool calls", "Cost", "Took", "Ended with", "Outcome", "Last"];
+  return h("div", { class: "scroll" }, h("table", { class: "list" },
     h("thead", null, h("tr", null, columns.map((name) => h("th", { scope: "col" }, name)))),
     h("tbody", null, all.map(row))));
 }
@@ -39,7 +39,6 @@ function row(run) {
     h("td", null, h("a", { class: "mono", href: link(run) }, run.run), run.tags.map((tag) => [" ", badge("plain", tag)])),
     h("td", null, run.key),
     h("td", null, count(run.steps)),
-    h("td", null, count(run.model_calls)),
     h("td", null, count(run.tool_calls), run.blocked_calls ? h("span", { class: "muted" }, ` + ${run.blocked_calls} blocked`) : null),
     h("td", null, nanoDollars(run.cost_nano_usd)),
     h("td", null, duration(run.duration_ms)),

@@ -59,10 +59,10 @@ export async function replace(file, text) {
 }
 
 /** Asks for a chat completion. */
-export async function chat(server, key, text, members = {}) {
+export async function chat(server, key, text, members = {}, headers = {}) {
   const response = await fetch(`${server.api}/chat/completions`, {
     method: "POST",
-    headers: { authorization: `Bearer ${key}`, "content-type": "application/json" },
+    headers: { authorization: `Bearer ${key}`, "content-type": "application/json", ...headers },
     body: JSON.stringify({ model: "sandbox-agent", messages: [{ role: "user", content: text }], ...members }),
   });
   await response.text();

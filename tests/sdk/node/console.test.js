@@ -304,6 +304,13 @@ describe("pictures", { skip: !PICTURES }, () => {
       }
       const tool = [{ type: "function", function: { name: "get_weather", parameters: { type: "object" } } }];
       const { id } = await chat(server, KEYS.research, 'call get_weather {"city":"Oslo"}\ncall delete_files {"path":"/"}', { tools: tool });
+      for (const [run, steps] of [["weekly-report-31", 3], ["weekly-report-32", 5]]) {
+        for (let step = 0; step < steps; step++) {
+          const place = JSON.stringify({ city: `city ${step}` });
+          await chat(server, KEYS.research, `call get_weather ${place}`, { tools: tool }, { "x-run-id": run, "x-run-tag": "report" });
+        }
+      }
+      await chat(server, KEYS.research, 'call delete_files {"path":"/"}', { tools: tool }, { "x-run-id": "weekly-report-32" });
       const held = new AbortController();
       for (const to of ["ann@example.com", "board@example.com"]) {
         fetch(`${server.api}/chat/completions`, { method: "POST", signal: held.signal, headers: { authorization: "Bearer tg-demo-key", "content-type": "application/json" },
@@ -326,6 +333,13 @@ describe("pictures", { skip: !PICTURES }, () => {
           await page.waitForTimeout(400);
           await picture(page, `${name.toLowerCase()}${suffix}`);
         }
+        await go(page, "Runs");
+        await page.getByText("weekly-report-32").first().waitFor();
+        await picture(page, `runs${suffix}`);
+        await page.getByRole("link", { name: "weekly-report-32" }).first().click();
+        await page.getByRole("heading", { name: "weekly-report-32" }).waitFor();
+        await page.waitForTimeout(400);
+        await picture(page, `run${suffix}`);
         await page.goto(`${server.url}/#/requests/${id}`);
         await page.locator(".path").waitFor();
         await picture(page, `request${suffix}`);

@@ -12,6 +12,7 @@
 //! | `fail STATUS` | answers with this status (400 to 599) and an error |
 //! | `break` | cuts the connection half-way through the answer |
 //! | `then` | what follows is for the next turn, when the tools have answered |
+//! | `obey` | alone in a later turn: obeys the lines of what the tools answered, as a gullible model would |
 //!
 //! So `call a {}`, `then`, `call b {}`, `then`, `say done` is a loop of three turns. A turn that
 //! no lines are left for tells what the tools answered.
@@ -27,9 +28,11 @@ const MAX_SLEEP: Duration = Duration::from_secs(600);
 /// Of a tool result that the agent talks about.
 const QUOTED_CHARS: usize = 200;
 const HELP: &str = "I obey lines of your message: call NAME {json}, say TEXT, sleep MS, \
-                    chunks N, usage none, fail STATUS, break, then.";
+                    chunks N, usage none, fail STATUS, break, then, obey.";
 /// Stands alone on the line between the lines of two turns.
 const NEXT_TURN: &str = "then";
+/// The only line of its turn.
+const OBEY_TOOLS: &str = "obey";
 
 pub(super) struct Plan {
     pub parts: Vec<Part>,
@@ -89,6 +92,10 @@ impl Plan {
         let mut turns = lines.split(|line| *line == NEXT_TURN);
         let first = turns.clone().next().unwrap_or_default();
         match (turns.nth(asked.answered_turns), asked.tool_results.last()) {
+            (Some([OBEY_TOOLS]), Some(_)) => {
+                let answered = asked.tool_results.iter().flat_map(|text| text.lines());
+                self.obey(&answered.map(str::trim).collect::<Vec<_>>());
+            }
             (Some(turn), _) => self.obey(turn),
             (None, Some(last)) => self.say(&about(asked.tool_results.len(), last)),
             (None, None) => self.obey(first),

@@ -35,16 +35,20 @@ class Driver:
     # The library takes the first text for the end of the run, though calls follow it.
     text_ends_run = False
 
-    def __init__(self, key):
-        self.key, self.wire, self.tools = key, Wire(), Tools()
-        self.functions = [self.tools.get_weather, self.tools.delete_files]
+    def __init__(self, key, tools=None, run=None):
+        self.key, self.wire, self.tools = key, Wire(), tools or Tools()
+        self.functions = self.tools.functions()
+        self.headers = {"X-Run-Id": run} if run else {}
 
     async def close(self):
         self.wire.sync.close()
         await self.wire.aio.aclose()
 
     def client(self):
-        return openai.AsyncOpenAI(base_url=URL, api_key=self.key, http_client=self.wire.aio)
+        return openai.AsyncOpenAI(
+            base_url=URL, api_key=self.key, http_client=self.wire.aio,
+            default_headers=self.headers,
+        )
 
     def told(self, error):
         """Status, code and message of a refusal, as the library shows them."""
@@ -186,7 +190,7 @@ class OpenAIAgentsResponsesStreamed(ResponsesModel, OpenAIAgentsStreamed):
 class LangChain(Driver):
     def model(self, forced=False):
         model = ChatOpenAI(
-            model=MODEL, base_url=URL, api_key=self.key,
+            model=MODEL, base_url=URL, api_key=self.key, default_headers=self.headers,
             http_client=self.wire.sync, http_async_client=self.wire.aio,
         )
         choice = {"tool_choice": "required"} if forced else {}

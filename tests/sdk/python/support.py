@@ -48,6 +48,9 @@ class Tools:
     def __init__(self):
         self.ran = []
 
+    def functions(self):
+        return [self.get_weather, self.delete_files]
+
     def get_weather(self, city: str) -> str:
         """The weather in a city."""
         self.ran.append(("get_weather", city))

@@ -135,14 +135,24 @@ function described({ name, parameters }) {
 class AiSdk {
   static streams = false;
 
-  constructor(key) {
+  // `bait` stands in for the two tools: `ran`, and `offered()` as the library takes tools.
+  constructor(key, { bait, run } = {}) {
     this.key = key;
     this.wire = wire();
-    this.tools = tools();
+    this.tools = bait ?? tools();
+    this.headers = run ? { "X-Run-Id": run } : {};
   }
 
   get options() {
-    return { baseURL: URL, apiKey: this.key, fetch: this.wire.fetch };
+    return { baseURL: URL, apiKey: this.key, fetch: this.wire.fetch, headers: this.headers };
+  }
+
+  offered() {
+    const { getWeather, deleteFiles, offered } = this.tools;
+    return offered?.() ?? {
+      get_weather: tool({ inputSchema: CITY, execute: getWeather }),
+      delete_files: tool({ inputSchema: PATH, execute: deleteFiles }),
+    };
   }
 
   model() {
@@ -150,14 +160,10 @@ class AiSdk {
   }
 
   asked(messages, forced, more = {}) {
-    const { getWeather, deleteFiles } = this.tools;
     return {
       model: this.model(),
       messages,
-      tools: {
-        get_weather: tool({ inputSchema: CITY, execute: getWeather }),
-        delete_files: tool({ inputSchema: PATH, execute: deleteFiles }),
-      },
+      tools: this.offered(),
       toolChoice: forced ? "required" : "auto",
       stopWhen: stepCountIs(MOST_STEPS),
       ...more,

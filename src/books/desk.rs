@@ -190,6 +190,9 @@ impl Books {
     /// # Errors
     /// `Unavailable` when the store does not answer.
     pub async fn claim(&self, parked: &str) -> Result<bool, Refusal> {
+        // What was decided, maybe by another process, is in the ledger before it is used: the
+        // delivery changes the status, and with it the record that would be written.
+        let _ = self.0.to_keeper.send(Message::Sweep);
         let parked = parked.to_owned();
         let claimed = self
             .ask_store(move |store| Box::pin(async move { store.claim(&parked).await }))

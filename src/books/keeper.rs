@@ -92,8 +92,11 @@ pub async fn run(
     let mut active: HashMap<Arc<str>, Arc<Account>> = HashMap::new();
     let mut tick = tokio::time::interval(TICK);
     let mut ticks: u64 = 0;
+    // What expired while nothing ran, and what was decided.
+    let mut found = Pending::default();
+    sweep(&mut *store, &shared, &mut found).await;
     loop {
-        let mut pending = Pending::default();
+        let mut pending = std::mem::take(&mut found);
         let mut messages = Vec::new();
         tokio::select! {
             received = inbox.recv_many(&mut messages, LARGEST_BATCH) => {
@@ -107,13 +110,19 @@ pub async fn run(
             }
         }
         pending.add_all(messages);
-        if pending.sweep && shared.desk.is_open() {
+        if !pending.is_empty() {
+            gather(&mut pending, &shared.urgent, &mut inbox).await;
+        }
+        // After everything was gathered, so that no wish to look is lost; but what was found
+        // already is written before it is looked for again.
+        let found_already = !pending.noted.is_empty();
+        if pending.sweep && !found_already && shared.desk.is_open() {
             sweep(&mut *store, &shared, &mut pending).await;
         }
         if pending.is_empty() {
+            forget(&mut *store).await;
             continue;
         }
-        gather(&mut pending, &shared.urgent, &mut inbox).await;
         let closing = pending.closing;
         if closing {
             pending.give_all_back(&shared);
@@ -141,6 +150,7 @@ pub async fn run(
         if decided {
             shared.desk.announce();
         }
+        forget(&mut *store).await;
     }
 }
 
@@ -160,9 +170,15 @@ async fn sweep(store: &mut dyn Store, shared: &Shared, pending: &mut Pending) {
             shared
                 .queued
                 .fetch_add(pending.noted.len(), Ordering::AcqRel);
-            pending.urgent = true;
         }
         Err(error) => tracing::warn!(%error, "what became of approvals could not be read"),
+    }
+}
+
+/// What could not be forgotten now is tried again at a later tick.
+async fn forget(store: &mut dyn Store) {
+    if let Err(error) = store.forget().await {
+        tracing::warn!(%error, "the database's log could not be cleared");
     }
 }
 

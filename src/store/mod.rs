@@ -212,6 +212,11 @@ pub trait Store: ApprovalStore {
     /// Whose these ids are, in their order.
     fn owners<'a>(&'a mut self, ids: &'a [String]) -> Answer<'a, Vec<Option<Owner>>>;
 
+    /// Takes out of the write-ahead log what approvals held and no longer hold, if there is any:
+    /// nothing of it is on disk then. Does not wait for who reads: what they hold up, and what
+    /// failed, the next call tries again.
+    fn forget(&mut self) -> Answer<'_, ()>;
+
     /// Brings everything into its final place. Nothing is committed after this.
     fn close(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }

@@ -55,6 +55,8 @@ pub struct Sqlite {
     connection: SqliteConnection,
     /// The last commit failed: nobody knows in which state it left the connection.
     suspect: bool,
+    /// The write-ahead log may hold what approvals no longer do.
+    to_forget: bool,
     head: Head,
     _lock: File,
 }
@@ -96,6 +98,8 @@ impl Sqlite {
             path: path.to_owned(),
             connection,
             suspect: false,
+            // An earlier process may have left something.
+            to_forget: true,
             head,
             _lock: lock,
         })
@@ -112,6 +116,8 @@ impl Sqlite {
 
     async fn write(&mut self, batch: &Batch) -> Result<Vec<GrantReply>, StoreError> {
         let lines = Lines::of(self.head, &batch.records)?;
+        // Their arguments were deleted when they were decided.
+        self.to_forget |= !batch.noted.is_empty();
         let mut tx = self.connection.begin_with("BEGIN IMMEDIATE").await?;
         for entry in &batch.books {
             write_entry(&mut tx, entry, batch.now_ms).await?;
@@ -178,6 +184,19 @@ impl Store for Sqlite {
         Box::pin(owners::find(&mut self.connection, ids))
     }
 
+    fn forget(&mut self) -> Answer<'_, ()> {
+        Box::pin(async {
+            if !self.to_forget {
+                return Ok(());
+            }
+            self.reconnect().await?;
+            let done = truncate_log(&mut self.connection).await;
+            self.suspect = done.is_err();
+            self.to_forget = !done?;
+            Ok(())
+        })
+    }
+
     fn close(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async {
             let done = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut self.connection);
@@ -186,6 +205,26 @@ impl Store for Sqlite {
             }
         })
     }
+}
+
+/// Without waiting for who reads, since requests wait for this connection. `false`: somebody
+/// reads.
+async fn truncate_log(connection: &mut SqliteConnection) -> Result<bool, StoreError> {
+    wait_at_most(connection, Duration::ZERO).await?;
+    let done = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
+        .fetch_one(&mut *connection)
+        .await;
+    // Whatever came of it: all that follows on this connection has to wait for others.
+    wait_at_most(connection, BUSY).await?;
+    Ok(done?.try_get::<i64, _>(0)? == 0)
+}
+
+async fn wait_at_most(connection: &mut SqliteConnection, wait: Duration) -> Result<(), StoreError> {
+    let set = format!("PRAGMA busy_timeout = {}", wait.as_millis());
+    sqlx::raw_sql(sqlx::AssertSqlSafe(set))
+        .execute(connection)
+        .await?;
+    Ok(())
 }
 
 /// Runs one of the approvals' transactions on a connection in a known state.
@@ -223,6 +262,7 @@ impl ApprovalStore for Sqlite {
     }
 
     fn claim<'a>(&'a mut self, parked: &'a str) -> Answer<'a, bool> {
+        self.to_forget = true;
         on_connection!(self, connection => approvals::claim(connection, parked))
     }
 
@@ -231,7 +271,19 @@ impl ApprovalStore for Sqlite {
     }
 
     fn unnoted(&mut self, now_ms: i64) -> Answer<'_, Vec<Approval>> {
-        on_connection!(self, connection => approvals::unnoted(connection, now_ms))
+        Box::pin(async move {
+            self.reconnect().await?;
+            let done = match approvals::expire(&mut self.connection, now_ms).await {
+                Ok(deleted) => {
+                    self.to_forget |= deleted;
+                    approvals::unnoted(&mut self.connection).await
+                }
+                Err(error) => Err(error),
+            };
+            self.suspect = done.is_err();
+            self.to_forget |= done.is_err();
+            done
+        })
     }
 
     fn untold(&mut self, now_ms: i64) -> Answer<'_, Vec<Approval>> {
@@ -504,6 +556,8 @@ async fn connect(path: &Path, open: Open) -> Result<SqliteConnection, sqlx::Erro
         options
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
+            // Parked answers hold what was said: deleted ones must not stay in free pages.
+            .pragma("secure_delete", "ON")
     };
     SqliteConnection::connect_with(&options).await
 }

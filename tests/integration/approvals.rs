@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Process, Reply, Setup, Upstream, ledger, reply};
+use crate::support::{Answer, Process, Reply, Setup, Upstream, eventually, ledger, reply};
 
 const PAUSE: &str = "[tools]\nrequire_approval = [\"pay\"]";
 
@@ -459,4 +459,55 @@ async fn calls_of_the_responses_api_wait_too() {
         );
         assert_eq!(scene.upstream.hits(), 1);
     }
+}
+
+/// All that the product has written: the database with its write-ahead log, and its own log.
+fn written(scene: &Scene) -> String {
+    let database = ledger::database(&scene.setup);
+    let wal = database.with_extension("db-wal");
+    let bytes = [database, wal].map(|file| std::fs::read(file).unwrap_or_default());
+    String::from_utf8_lossy(&bytes.concat()).into_owned() + &scene.process.log()
+}
+
+#[tokio::test]
+async fn what_waited_for_a_person_is_nowhere_on_disk_once_it_was_delivered() {
+    for decision in ["approve", "reject"] {
+        leaves_nothing(decision).await;
+    }
+}
+
+async fn leaves_nothing(decision: &str) {
+    // Longer than a page of the database, so that it has pages of its own.
+    let long = format!("planted-arguments {}", "planted-padding ".repeat(1_000));
+    let arguments = json!({ "to": long }).to_string();
+    let scene = Scene::impatient(whole(&[("pay", &arguments)])).await;
+    let ask = || {
+        let mut members = offer();
+        members["messages"] = json!([
+            {"role": "system", "content": "planted-system"},
+            {"role": "user", "content": "planted-prompt"},
+            {"role": "assistant", "content": null, "tool_calls": [{"id": "c0", "type": "function",
+                "function": {"name": "look", "arguments": "{\"at\":\"planted-earlier\"}"}}]},
+            {"role": "tool", "tool_call_id": "c0", "content": "planted-result"},
+        ]);
+        let client = scene.process.client();
+        let request = client.chat_request("go", members);
+        request.header("x-extra", "planted-header").answer()
+    };
+    ask().await;
+    let ids = scene.waiting(1).await;
+    let kept = written(&scene);
+    assert!(kept.contains("planted-padding"), "it waits in the database");
+    for never in ["system", "prompt", "earlier", "result", "header"] {
+        assert!(!kept.contains(&format!("planted-{never}")), "{never}");
+    }
+    assert!(scene.decide(decision, &ids[0]).0);
+    let answer = ask().await;
+    let delivered = usize::from(decision == "approve");
+    assert_eq!(calls_of(&answer).len(), delivered, "{}", answer.text());
+    eventually("nothing of it on disk", async || {
+        !written(&scene).contains("planted-")
+    })
+    .await;
+    assert!(scene.run(&["ledger", "verify"]).status.success());
 }

@@ -66,6 +66,10 @@ impl Store for Switched {
         self.store.owners(ids)
     }
 
+    fn forget(&mut self) -> Answer<'_, ()> {
+        self.store.forget()
+    }
+
     fn close(&mut self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         self.store.close()
     }

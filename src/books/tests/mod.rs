@@ -1,6 +1,7 @@
 //! The books as the proxy uses them: real purses, the real writing thread, a real database, and
 //! a clock that the test moves.
 
+mod desk;
 mod down;
 mod growth;
 mod minute;

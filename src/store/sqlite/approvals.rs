@@ -165,10 +165,11 @@ pub(super) async fn decide(
     })
 }
 
-pub(super) async fn unnoted(
+/// Lets the time run out for what is due. Whether an answer was deleted by it.
+pub(super) async fn expire(
     connection: &mut SqliteConnection,
     now_ms: i64,
-) -> Result<Vec<Approval>, StoreError> {
+) -> Result<bool, StoreError> {
     sqlx::query(
         "UPDATE approvals SET status = 'expired', arguments = NULL, noted = 0 \
          WHERE status = 'pending' AND expires_at <= ?",
@@ -176,14 +177,21 @@ pub(super) async fn unnoted(
     .bind(now_ms)
     .execute(&mut *connection)
     .await?;
-    sqlx::query("DELETE FROM parked WHERE expires_at <= ?")
+    let deleted = sqlx::query("DELETE FROM parked WHERE expires_at <= ?")
         .bind(now_ms)
         .execute(&mut *connection)
-        .await?;
+        .await?
+        .rows_affected();
     sqlx::query("DELETE FROM approvals WHERE expires_at <= ? AND noted = 1")
         .bind(now_ms - KEPT_MS)
         .execute(&mut *connection)
         .await?;
+    Ok(deleted > 0)
+}
+
+pub(super) async fn unnoted(
+    connection: &mut SqliteConnection,
+) -> Result<Vec<Approval>, StoreError> {
     let sql = format!("SELECT {COLUMNS} FROM approvals WHERE noted = 0 ORDER BY rowid LIMIT 500");
     let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
         .fetch_all(connection)

@@ -192,3 +192,73 @@ async fn what_was_used_is_added_up_by_the_hour_for_the_past_as_for_the_present()
     drop(Sqlite::open(&path).await.unwrap());
     assert_eq!(added_up(&path).await, (usage, refusals));
 }
+
+async fn with_parked(path: &Path) -> Sqlite {
+    let mut store = Sqlite::open(path).await.unwrap();
+    let parked = Parked {
+        id: "par_1".to_owned(),
+        conversation: "c".to_owned(),
+        request_id: "r".to_owned(),
+        provider: "p".to_owned(),
+        model: "m".to_owned(),
+        streamed: false,
+        // Longer than a page, so that it has pages of its own.
+        answer: b"planted ".repeat(2_000),
+        expires_at_ms: 1_000,
+    };
+    store.park(&parked, &[]).await.unwrap();
+    store.forget().await.unwrap();
+    store
+}
+
+fn holds_planted(path: &Path) -> bool {
+    let files = [path.to_owned(), path.with_extension("db-wal")];
+    let bytes = files.map(|file| std::fs::read(file).unwrap_or_default());
+    String::from_utf8_lossy(&bytes.concat()).contains("planted")
+}
+
+#[tokio::test]
+async fn an_expired_answer_leaves_the_files_once_nobody_reads() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let path = directory.path().join("a.db");
+    let mut store = with_parked(&path).await;
+    let mut reader = connect(&path, Open::ToRead).await.unwrap();
+    let mut reads = reader.begin().await.unwrap();
+    let seen = sqlx::query("SELECT id FROM parked").fetch_all(&mut *reads);
+    assert_eq!(seen.await.unwrap().len(), 1);
+    store.unnoted(999).await.unwrap();
+    store.forget().await.unwrap();
+    assert!(holds_planted(&path), "it has not expired");
+    store.unnoted(1_000).await.unwrap();
+    store.forget().await.unwrap();
+    assert!(holds_planted(&path), "somebody reads it");
+    drop(reads);
+    reader.close().await.unwrap();
+    store.forget().await.unwrap();
+    assert!(!holds_planted(&path));
+}
+
+#[tokio::test]
+async fn a_log_that_cannot_be_cleared_is_tried_again_and_others_are_waited_for() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let path = directory.path().join("a.db");
+    let mut store = with_parked(&path).await;
+    store.claim("par_1").await.unwrap();
+    // Within a transaction the log cannot be cleared: an error, not a refusal.
+    store.connection.execute("BEGIN IMMEDIATE").await.unwrap();
+    store
+        .connection
+        .execute("DELETE FROM usage_hours")
+        .await
+        .unwrap();
+    truncate_log(&mut store.connection).await.unwrap_err();
+    let wait = sqlx::query("PRAGMA busy_timeout").fetch_one(&mut store.connection);
+    let wait: i64 = wait.await.unwrap().get(0);
+    assert_eq!(u128::try_from(wait).unwrap(), BUSY.as_millis());
+    store.forget().await.unwrap_err();
+    // The connection given up takes its transaction back in its own time.
+    while store.to_forget {
+        store.forget().await.unwrap();
+    }
+    assert!(!holds_planted(&path));
+}

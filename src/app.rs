@@ -228,7 +228,7 @@ fn control(
             let outbox: Arc<dyn webhook::Outbox> = Arc::clone(&reloads) as _;
             tokio::spawn(webhook::run(outbox, format!("http://{address}")));
         }
-        let plane = admin::Plane::new(reloads);
+        let plane = admin::Plane::new(reloads, stopped.clone());
         let kept = plane.clone();
         tokio::spawn(async move { kept.forget().await });
         let handler = move |request, peer| {
@@ -396,6 +396,13 @@ impl admin::Status for Reloads {
             let decided = self.proxy.books.decide(verdict).await;
             decided.map_err(|_| no_answer())
         })
+    }
+
+    fn signals(&self) -> admin::Signals {
+        admin::Signals {
+            approvals: self.proxy.books.decisions(),
+            activity: self.proxy.books.written(),
+        }
     }
 
     fn metrics(&self) -> &Metrics {

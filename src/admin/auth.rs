@@ -94,6 +94,32 @@ fn authenticate(
     known(console, digest, peer)
 }
 
+/// What a long answer was asked for with, to be looked at again while it lasts.
+pub(super) enum Credential {
+    Token([u8; 32]),
+    Session(String),
+}
+
+impl Credential {
+    pub fn of(headers: &HeaderMap) -> Option<Self> {
+        if headers.contains_key(header::AUTHORIZATION) {
+            return bearer(headers).map(|token| Self::Token(Sha256::digest(token).into()));
+        }
+        cookie(headers).map(|id| Self::Session(id.to_owned()))
+    }
+
+    /// Whether it still is an operator's.
+    pub fn holds(&self, console: &Shared) -> bool {
+        let now_ms = console.status.clock().now_ms();
+        let digest = match self {
+            Self::Token(digest) => Some(*digest),
+            Self::Session(id) => console.sessions.peek(id, now_ms),
+        };
+        let config = console.status.config();
+        digest.is_some_and(|digest| config.operators.contains_key(&digest))
+    }
+}
+
 fn known(console: &Shared, digest: [u8; 32], peer: SocketAddr) -> Result<Arc<Operator>, Fault> {
     let config = console.status.config();
     let operator = config.operators.get(&digest);

@@ -55,6 +55,7 @@ const FILES: &[File] = &[
     script!("runs.js"),
     script!("approvals.js"),
     script!("json.js"),
+    script!("live.js"),
     script!("spend.js"),
     script!("policies.js"),
     script!("ledger.js"),

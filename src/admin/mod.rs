@@ -4,6 +4,7 @@
 mod activity;
 mod approvals;
 mod auth;
+mod events;
 mod fault;
 mod files;
 mod health;
@@ -27,7 +28,7 @@ use axum::{Router, extract::ConnectInfo, response::Response};
 use hyper::{Request, body::Incoming, service::Service as _};
 use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 use self::sessions::Sessions;
 pub use self::spend::of_keys;
@@ -59,6 +60,8 @@ pub trait Status: Send + Sync + 'static {
     fn metrics(&self) -> &Metrics;
     /// What is looked at rather than counted.
     fn gauges(&self) -> Vec<Gauge>;
+    /// What moves when there is something new to fetch.
+    fn signals(&self) -> Signals;
     /// A reading connection beside the writing one.
     fn reader(&self) -> Answer<'_, Box<dyn Reader>>;
 }
@@ -71,10 +74,20 @@ pub struct Configuration {
     pub rejected: Option<(i64, String)>,
 }
 
+/// Each counts up; what it has counted to means nothing.
+pub struct Signals {
+    /// A call came to wait, or was decided.
+    pub approvals: watch::Receiver<u64>,
+    /// The ledger has new records.
+    pub activity: watch::Receiver<u64>,
+}
+
 /// So many answers are read out of the store at once.
 const MOST_READERS: usize = 4;
 /// So many readings of the whole ledger at once.
 const MOST_STREAMS: usize = 2;
+/// So many pages are told of changes at once; others ask now and then.
+const MOST_WATCHERS: usize = 64;
 /// A stream that nobody reads does not keep the process from ending.
 pub const DRAIN: Duration = Duration::from_secs(2);
 
@@ -86,18 +99,23 @@ pub(crate) struct Console {
     /// Readers of the store at work; more wait.
     readers: Semaphore,
     streams: Arc<Semaphore>,
+    watchers: Arc<Semaphore>,
+    /// True once the process is to end.
+    stopped: watch::Receiver<bool>,
 }
 
 pub(crate) type Shared = Arc<Console>;
 
 impl Console {
-    fn new(status: Arc<dyn Status>) -> Self {
+    fn new(status: Arc<dyn Status>, stopped: watch::Receiver<bool>) -> Self {
         Self {
             status,
             sessions: Sessions::default(),
             failures: Failures::default(),
             readers: Semaphore::new(MOST_READERS),
             streams: Arc::new(Semaphore::new(MOST_STREAMS)),
+            watchers: Arc::new(Semaphore::new(MOST_WATCHERS)),
+            stopped,
         }
     }
 
@@ -132,8 +150,9 @@ pub struct Plane {
 }
 
 impl Plane {
-    pub fn new(status: Arc<dyn Status>) -> Self {
-        let console = Arc::new(Console::new(status));
+    /// `stopped` turns true when answers without an end must end.
+    pub fn new(status: Arc<dyn Status>, stopped: watch::Receiver<bool>) -> Self {
+        let console = Arc::new(Console::new(status, stopped));
         let routes = TowerToHyperService::new(routes::router(Arc::clone(&console)));
         Self { console, routes }
     }

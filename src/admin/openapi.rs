@@ -126,6 +126,10 @@ fn responses(route: &Route) -> Value {
             }
             ("200", lines)
         }
+        Answer::Events => (
+            "200",
+            content("text/event-stream", json!({ "type": "string" })),
+        ),
         Answer::Text => ("200", content("text/plain", json!({ "type": "string" }))),
         Answer::Nothing => ("204", json!({ "description": "Done" })),
     };

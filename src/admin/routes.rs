@@ -33,6 +33,8 @@ pub(super) enum Answer {
     Lines(&'static str),
     /// The same, or CSV if asked for.
     LinesOrCsv(&'static str),
+    /// Server-sent events, without an end.
+    Events,
     Nothing,
     /// Plain text.
     Text,

@@ -1,4 +1,4 @@
-//! Long answers as JSON Lines, made as they are read: a client that is slow slows the reading
+//! Long answers, as JSON Lines or events, made as they are read: a client that is slow slows the reading
 //! down, one that leaves ends it.
 
 use std::{
@@ -45,19 +45,32 @@ pub(super) struct Sink {
 pub(super) struct Left;
 
 impl Sink {
-    pub async fn send(&self, lines: String) -> Result<(), Left> {
+    pub async fn send(&self, lines: impl Into<Bytes>) -> Result<(), Left> {
         self.to.send(lines.into()).await.map_err(|_| Left)
+    }
+
+    /// Resolves when the client has left.
+    pub async fn left(&self) {
+        self.to.closed().await;
     }
 }
 
 /// The answer, and where its lines go.
 pub(super) fn lines(permit: OwnedSemaphorePermit) -> (Response, Sink) {
+    open(permit, "application/jsonl")
+}
+
+/// The same for server-sent events.
+pub(super) fn events(permit: OwnedSemaphorePermit) -> (Response, Sink) {
+    open(permit, "text/event-stream")
+}
+
+fn open(permit: OwnedSemaphorePermit, kind: &'static str) -> (Response, Sink) {
     let (to, from) = mpsc::channel(WAITING);
     let mut response = Response::new(Body::new(Lines(from)));
-    response.headers_mut().insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("application/jsonl"),
-    );
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     let sink = Sink {
         to,
         _permit: permit,

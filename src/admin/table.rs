@@ -7,7 +7,7 @@ use axum::{
 };
 
 use super::{
-    activity, approvals, auth, health, ledger, measured, openapi, policies,
+    activity, approvals, auth, events, health, ledger, measured, openapi, policies,
     query::{Kind, Parameter},
     routes::{Access, Answer, Route},
     runs, spend,
@@ -97,6 +97,13 @@ fn records() -> Vec<Route> {
             get(activity::page),
         )
         .asking(ACTIVITY),
+        Route::get(
+            "/admin/v1/events",
+            VIEWER,
+            Answer::Events,
+            "Tells what to fetch again: `event: activity` when there are new records, `event: approvals` when a call came to wait or was decided; 503 if too many listen already",
+            get(events::events),
+        ),
         Route::get(
             "/admin/v1/requests/{id}",
             VIEWER,

@@ -131,6 +131,7 @@ pub async fn run(
         let questions = std::mem::take(&mut pending.questions);
         let errands = std::mem::take(&mut pending.errands);
         let decided = !pending.noted.is_empty();
+        let recorded = !pending.records.is_empty();
         let written = commit(&mut *store, &shared, pending, &mut active).await;
         if closing || !written {
             if written {
@@ -142,6 +143,9 @@ pub async fn run(
             return;
         }
         tell(waiting);
+        if recorded {
+            shared.written.send_modify(|count| *count += 1);
+        }
         answer(&mut *store, questions).await;
         for errand in errands {
             errand(&mut *store).await;

@@ -69,6 +69,8 @@ pub struct Shared {
     queued: AtomicUsize,
     /// Refusals that were not recorded one by one, because the store was behind.
     unrecorded: AtomicU64,
+    /// Counts up whenever records came to be on disk.
+    written: watch::Sender<u64>,
     /// Told to everybody who waits for the store.
     down: watch::Sender<bool>,
     /// The end has come: a store that does not answer is given up.
@@ -173,6 +175,7 @@ impl Books {
             parallel: DashMap::new(),
             queued: AtomicUsize::new(0),
             unrecorded: AtomicU64::new(0),
+            written: watch::Sender::new(0),
             down: watch::Sender::new(false),
             closing: AtomicBool::new(false),
             failure: Mutex::new(None),
@@ -281,6 +284,11 @@ impl Books {
                 tracing::error!("the store did not answer; what was not written is lost");
             }
         }
+    }
+
+    /// Counts up whenever records came to be on disk.
+    pub fn written(&self) -> watch::Receiver<u64> {
+        self.0.written.subscribe()
     }
 
     /// What has been counted; everything that is recorded counts.

@@ -94,7 +94,13 @@ async fn every_route_asks_for_its_role_and_its_method() {
                     .iter()
                     .position(|r| *r == name)
             };
-            let answer = with(&proxy, token).request(method, path).answer().await;
+            let request = with(&proxy, token).request(method, path);
+            // Events have no end, and every role may have them.
+            if path == "/admin/v1/events" {
+                assert_eq!(request.send().await.status, 200);
+                continue;
+            }
+            let answer = request.answer().await;
             if rank(held) < rank(role) {
                 assert_eq!(
                     (answer.status, &*fault(&answer)),

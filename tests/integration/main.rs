@@ -22,6 +22,7 @@ mod dialects;
 mod docker;
 mod elastic;
 mod escalations;
+mod events;
 mod failover;
 mod framing;
 mod layering;

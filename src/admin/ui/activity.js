@@ -2,6 +2,7 @@
 
 import { get } from "./api.js";
 import { badge, copyable, empty, fill, h, segmented } from "./dom.js";
+import { changes } from "./live.js";
 import { KIND, count, duration, fullTime, nanoDollars, outcome, shortTime } from "./words.js";
 
 const SHOWN = {
@@ -27,9 +28,10 @@ export async function activity(content, { query, signal }) {
   let next = null;
 
   fill(content, h("div", { class: "title" }, h("h1", null, "Activity"), live), filters(filter), table, note, h("p", { class: "more" }, older));
+  const change = changes("activity", signal);
   await load(false);
   while (!signal.aborted) {
-    await pause(EVERY_MS, signal);
+    await change(EVERY_MS);
     if (!document.hidden) await follow().catch(stale);
   }
 
@@ -141,15 +143,4 @@ function what(record) {
   if (record.account) return `${KIND[record.kind]}: ${record.account}`;
   if (record.kind === "request_refused") return h("span", { class: "muted" }, "–");
   return KIND[record.kind] ?? record.kind;
-}
-
-/** Ends early, with an error, when the page is left. */
-export function pause(ms, signal) {
-  return new Promise((done, left) => {
-    const timer = setTimeout(done, ms);
-    signal.addEventListener("abort", () => {
-      clearTimeout(timer);
-      left(new DOMException("left", "AbortError"));
-    }, { once: true });
-  });
 }

@@ -1,9 +1,9 @@
 // Calls that wait for a person: what they would do, who asked, why they are held; and the decision.
 
 import { ApiError, get, post } from "./api.js";
-import { pause } from "./activity.js";
 import { badge, copyable, empty, facts, fill, h } from "./dom.js";
 import { pretty, visible } from "./json.js";
+import { changes } from "./live.js";
 import { fullTime, shortTime } from "./words.js";
 
 const EVERY_MS = 1500;
@@ -19,10 +19,11 @@ export async function approvals(content, { operator, signal }) {
   const cards = new Map();
   fill(content, h("div", { class: "title" }, h("h1", null, "Approvals")), told, waiting, decided);
   const decides = operator.role !== "viewer";
+  const change = changes("approvals", signal);
   let drawn = "";
   for (;;) {
     if (!document.hidden) await refresh();
-    await pause(EVERY_MS, signal);
+    await change(EVERY_MS);
   }
 
   async function refresh() {

@@ -2,7 +2,7 @@
 
 import { get, post } from "./api.js";
 import { badge, facts, fill, h } from "./dom.js";
-import { pause } from "./activity.js";
+import { pause } from "./live.js";
 import { fullTime } from "./words.js";
 
 const EVERY_MS = 3000;

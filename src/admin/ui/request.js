@@ -3,7 +3,7 @@
 
 import { get } from "./api.js";
 import { badge, empty, facts, fill, h } from "./dom.js";
-import { pause } from "./activity.js";
+import { pause } from "./live.js";
 import { GUARDS, KIND, LAYERS, count, duration, fullTime, nanoDollars, outcome } from "./words.js";
 
 const EVERY_MS = 2000;

@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { columns, legend } from "./chart.js";
 import { empty, fill, h, segmented } from "./dom.js";
-import { pause } from "./activity.js";
+import { pause } from "./live.js";
 import { amount, count, dollars, fullTime, limitName, shortTime, span } from "./words.js";
 
 const EVERY_MS = 5000;

@@ -26,6 +26,8 @@ class AdminApi(unittest.TestCase):
         done = subprocess.run(
             [
                 tool, "run", description, "--header", f"Authorization: Bearer {TOKEN}",
+                # Events have no end: each request for them would wait for its timeout.
+                "--exclude-path", "/admin/v1/events",
                 "--checks", ",".join(CHECKS), "--phases", "examples,coverage,fuzzing",
                 "--max-examples", "25", "--seed", "4", "--no-shrink", "--max-time", "45",
                 "--request-timeout", "10", "--suppress-health-check", "all", "--warnings", "off",

@@ -65,7 +65,7 @@ pub(super) fn ask(guard: &CallGuard, proposal: &Proposal<'_>) -> Vec<Finding> {
         return Vec::new();
     }
     if !guard.offered.holds(proposal.call) {
-        let message = "The request did not offer this tool.";
+        let message = "The model was not offered this tool.";
         return vec![Finding::no(CODE, message)];
     }
     if guard.rules.require_contract && guard.contracts.find(&proposal.tool).is_none() {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    engine::budget::{Lease, LimitSpec, MINUTE_MS, Period, Unit, Window, bucket, live_after},
+    engine::budget::{Lease, LimitSpec, MINUTE_MS, Period, Sliding, Unit, Window, bucket},
     store::{BookEntry, GrantReply, GrantRequest},
 };
 
@@ -40,10 +40,8 @@ pub struct State {
     last_used_ms: i64,
     /// What the store said when it had no more, and when.
     exhausted: Option<(i64, GrantReply)>,
-    /// Sliding windows: what still counts, by bucket, as far as this process knows.
-    entries: BTreeMap<i64, i64>,
-    /// The sum of `entries`.
-    counted: i64,
+    /// Sliding windows: what still counts, as far as this process knows.
+    counted: Sliding,
     /// Sliding windows: something was taken that the store did not give.
     helped: bool,
 }
@@ -79,8 +77,7 @@ impl Account {
                 last_asked_ms: i64::MIN,
                 last_used_ms: i64::MIN,
                 exhausted: None,
-                entries: BTreeMap::new(),
-                counted: 0,
+                counted: Sliding::default(),
                 helped: false,
             }),
         }
@@ -147,7 +144,7 @@ impl State {
         let bucket = bucket(now_ms, width);
         slot.lease.settle(amount, amount);
         *slot.unwritten.entry(bucket).or_default() += signed(amount);
-        self.count(bucket, signed(amount));
+        self.counted.add(bucket, signed(amount));
         bucket
     }
 
@@ -169,7 +166,7 @@ impl State {
             if booked > now_ms - MINUTE_MS {
                 let change = signed(used) - signed(reserved);
                 *slot.unwritten.entry(booked).or_default() += change;
-                self.count(booked, change);
+                self.counted.add(booked, change);
             }
             return;
         }
@@ -209,7 +206,7 @@ impl State {
             account: Arc::clone(&self.spec.account),
             period,
             sliding: self.sliding(),
-            rows: self.sliding() && (self.entries.is_empty() || self.helped),
+            rows: self.sliding() && (self.counted.is_empty() || self.helped),
             limit: self.spec.limit,
             needed,
             ahead: self.ahead,
@@ -232,8 +229,7 @@ impl State {
             slot.lease.granted += reply.granted;
             slot.changed = true;
             if request.rows || (request.sliding && short) {
-                self.entries = rows(&reply.live, &slot.unwritten);
-                self.counted = self.entries.values().sum();
+                self.counted = Sliding::new(rows(&reply.live, &slot.unwritten));
             }
         }
         if self.helped {
@@ -285,9 +281,9 @@ impl State {
     /// How the account stands as far as the store and we know.
     pub fn view(&mut self, needed: u64, now_ms: i64) -> View {
         if self.sliding() {
-            let (used, fits_at_ms) = self.sliding_view(needed, now_ms);
+            let fits_at_ms = self.counted.fits_at(self.spec.limit, needed, now_ms);
             return View {
-                used,
+                used: self.counted.used(now_ms),
                 reserved: 0,
                 resets_at_ms: fits_at_ms,
                 fits_at_ms,
@@ -306,33 +302,9 @@ impl State {
 
     /// What a sliding window counts now, and when it will count nothing any more.
     pub fn rate(&mut self, now_ms: i64) -> (u64, i64) {
-        self.forget_old(now_ms);
-        let used = u64::try_from(self.counted).unwrap_or(0);
-        let last = self
-            .entries
-            .last_key_value()
-            .map_or(now_ms, |(at, _)| at + MINUTE_MS);
-        (used, (last - now_ms).max(0))
-    }
-
-    fn sliding_view(&mut self, needed: u64, now_ms: i64) -> (u64, Option<i64>) {
-        self.forget_old(now_ms);
-        let used = u64::try_from(self.counted).unwrap_or(0);
-        (used, fits_at(self.spec.limit, needed, used, &self.entries))
-    }
-
-    fn count(&mut self, bucket: i64, change: i64) {
-        *self.entries.entry(bucket).or_default() += change;
-        self.counted += change;
-    }
-
-    fn forget_old(&mut self, now_ms: i64) {
-        while let Some(oldest) = self.entries.first_entry() {
-            if *oldest.key() > live_after(now_ms) {
-                break;
-            }
-            self.counted -= oldest.remove();
-        }
+        let used = self.counted.used(now_ms);
+        let empty_at = self.counted.empty_at().unwrap_or(now_ms);
+        (used, (empty_at - now_ms).max(0))
     }
 
     /// Counts as long unused, so that everything idle goes back with the next commit.
@@ -378,21 +350,6 @@ impl State {
                 .iter()
                 .all(|slot| slot.lease.granted == 0 && !slot.changed)
     }
-}
-
-/// When `needed` fits again as old entries stop counting; `None` if it never can.
-fn fits_at(limit: u64, needed: u64, used: u64, live: &BTreeMap<i64, i64>) -> Option<i64> {
-    if needed > limit {
-        return None;
-    }
-    let mut left = limit.saturating_sub(used);
-    for (bucket, amount) in live {
-        left = left.saturating_add_signed(*amount);
-        if left >= needed {
-            return Some(bucket + MINUTE_MS);
-        }
-    }
-    live.last_key_value().map(|(bucket, _)| bucket + MINUTE_MS)
 }
 
 /// What the store counts, and what it does not know yet.

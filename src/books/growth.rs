@@ -11,10 +11,10 @@ use std::{
 use super::{
     Refusal,
     account::State,
-    purse::{Attempt, largest, no_room},
+    purse::{Attempt, no_room},
     reservation::{Held, Reservation},
 };
-use crate::engine::budget::Unit;
+use crate::engine::budget::{Unit, largest};
 
 /// What is covered at first, and what is taken at least when more is needed. Tokens.
 pub const STEP: u64 = 256;

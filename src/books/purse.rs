@@ -14,7 +14,7 @@ use super::{
     need::Need,
     reservation::{Held, Reservation},
 };
-use crate::engine::budget::{Unit, Window};
+use crate::engine::budget::{Unit, Window, largest};
 
 /// The accounts of one key, in the order in which they are checked and locked.
 pub struct Purse {
@@ -262,26 +262,6 @@ impl Drop for Leave {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::AcqRel);
     }
-}
-
-/// The largest cap in `floor..=wanted` for which `fits` holds, which is monotone.
-pub(super) fn largest(floor: u64, wanted: u64, mut fits: impl FnMut(u64) -> bool) -> Option<u64> {
-    if fits(wanted) {
-        return Some(wanted);
-    }
-    if !fits(floor) {
-        return None;
-    }
-    let (mut good, mut bad) = (floor, wanted);
-    while bad - good > 1 {
-        let middle = good + (bad - good) / 2;
-        if fits(middle) {
-            good = middle
-        } else {
-            bad = middle
-        }
-    }
-    Some(good)
 }
 
 fn fits(states: &mut [MutexGuard<'_, State>], need: &Need, cap: u64, now_ms: i64) -> bool {

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::{listings::Listed, live::Live, rejection::Rejection};
 use crate::{
-    config::{Alias, Dialect, Provider, Route},
+    config::{Alias, Dialect, Provider},
     engine::{
-        guard::model_access::{Access, is_denied, judge},
-        policy::{Pattern, Policy, Role, RoleRoute},
+        guard::model_access::{Access, judge, judge_leading},
+        policy::{Pattern, Policy, Role},
         pricing::RatesAt,
     },
     provider::sandbox,
@@ -116,7 +116,8 @@ pub fn resolve(live: &Live, policy: &Policy, name: &str, now_ms: i64) -> Result<
     }
     let rates = live.rates(provider, &[model], now_ms);
     let known = rates.is_some() || live.config.aliases.contains_key(model);
-    let would_deny = permit(policy, model, false, known)?;
+    let access = judge(&policy.models, model);
+    let would_deny = permit(policy, model, access, known)?;
     let known_as = aliases.get(model);
     let target = Target {
         provider: Arc::clone(provider),
@@ -138,8 +139,9 @@ pub fn of_role(
     (role, name): (&Role, &str),
     now_ms: i64,
 ) -> Result<Routes, Rejection> {
-    let denied = |route: &RoleRoute| is_denied(&policy.models, &route.model);
-    let would_deny = permit(policy, name, role.routes.iter().any(denied), true)?;
+    let models = role.routes.iter().map(|route| &*route.model);
+    let access = judge_leading(&policy.models, name, models);
+    let would_deny = permit(policy, name, access, true)?;
     let targets = role.routes.iter().filter_map(|route| {
         let mut providers = live.config.providers.iter();
         let provider = providers.find(|one| one.name == route.provider)?;
@@ -162,8 +164,9 @@ fn resolve_alias(
     alias: &Alias,
     now_ms: i64,
 ) -> Result<Routes, Rejection> {
-    let denied = |route: &Route| is_denied(&policy.models, &route.model);
-    let would_deny = permit(policy, name, alias.routes.iter().any(denied), true)?;
+    let models = alias.routes.iter().map(|route| &*route.model);
+    let access = judge_leading(&policy.models, name, models);
+    let would_deny = permit(policy, name, access, true)?;
     let targets = alias.routes.iter().map(|route| Target {
         rates: live.rates(&route.provider, &[name, &route.model], now_ms),
         provider: Arc::clone(&route.provider),
@@ -228,10 +231,10 @@ fn name_of(live: &Live, provider: &Arc<Provider>, model: &str) -> String {
 }
 
 /// Whether only observing lets it pass.
-fn permit(policy: &Policy, name: &str, route_denied: bool, known: bool) -> Result<bool, Rejection> {
+fn permit(policy: &Policy, name: &str, access: Access, known: bool) -> Result<bool, Rejection> {
     let model = || name.to_owned();
-    match judge(&policy.models, name) {
-        Access::Allowed if !route_denied => Ok(false),
+    match access {
+        Access::Allowed => Ok(false),
         _ if policy.models.observe => Ok(true),
         // A name that exists nowhere is told as such; one that does is told to be forbidden.
         Access::NotListed if !known => Err(Rejection::ModelNotFound { model: model() }),

@@ -13,7 +13,7 @@ use crate::{
         chain::{Conversation, Facts},
         contract::Contract,
         policy::{Key, Policy, Status},
-        run::{Escalated, MissingRun, Run, RunGuard},
+        run::{CONVERSATION, Escalated, MissingRun, PER_KEY, Run, RunGuard},
     },
 };
 
@@ -63,7 +63,7 @@ pub async fn find(
         (Some(id), _) => Some(id),
         (None, _) if !needed => None,
         (None, MissingRun::Conversation) => Some(conversation_name(&conversation.input)),
-        (None, MissingRun::PerKey) => Some("key".into()),
+        (None, MissingRun::PerKey) => Some(PER_KEY.into()),
         (None, MissingRun::Unlimited) => None,
         (None, MissingRun::Refuse) => return Err(nameless()),
     };
@@ -255,7 +255,6 @@ fn conversation_name(input: &str) -> Arc<str> {
     format!("{CONVERSATION}{short}").into()
 }
 
-const CONVERSATION: &str = "conversation:";
 /// Of 64; no two conversations of a key share so many by chance.
 const CONVERSATION_DIGITS: usize = 32;
 

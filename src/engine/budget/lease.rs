@@ -51,6 +51,26 @@ impl Lease {
     }
 }
 
+/// The largest in `floor..=wanted` for which `fits` holds, which is monotone.
+pub fn largest(floor: u64, wanted: u64, mut fits: impl FnMut(u64) -> bool) -> Option<u64> {
+    if fits(wanted) {
+        return Some(wanted);
+    }
+    if !fits(floor) {
+        return None;
+    }
+    let (mut good, mut bad) = (floor, wanted);
+    while bad - good > 1 {
+        let middle = good + (bad - good) / 2;
+        if fits(middle) {
+            good = middle
+        } else {
+            bad = middle
+        }
+    }
+    Some(good)
+}
+
 /// How much more a process may lease: what its waiting requests need if it is there, and of
 /// what is left beyond that up to `ahead`, but never more than a quarter, so that slices shrink
 /// as the limit nears.

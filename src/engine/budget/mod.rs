@@ -7,6 +7,7 @@
 //! So no interleaving and no crash can pass a limit.
 
 mod lease;
+mod sliding;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -14,7 +15,8 @@ mod window;
 use std::{num::NonZeroU64, sync::Arc};
 
 pub use self::{
-    lease::{Lease, grant},
+    lease::{Lease, grant, largest},
+    sliding::Sliding,
     window::{MINUTE_MS, Period, Window, bucket, live_after},
 };
 use super::{

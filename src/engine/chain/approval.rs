@@ -2,7 +2,7 @@
 
 use super::{CallGuard, Finding, FindingKind, Proposal};
 
-pub(super) const CODE: &str = "needs_human_approval";
+pub const CODE: &str = "needs_human_approval";
 
 pub(super) fn ask(guard: &CallGuard, proposal: &Proposal<'_>) -> Vec<Finding> {
     let rule = guard

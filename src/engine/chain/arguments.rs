@@ -6,7 +6,7 @@
 use super::{CallGuard, Content, Finding, FindingKind, Proposal};
 use crate::engine::contract::ArgumentRule;
 
-pub(super) const CODE: &str = "argument_denied";
+pub const CODE: &str = "argument_denied";
 
 pub(super) fn ask(guard: &CallGuard, proposal: &Proposal<'_>) -> Vec<Finding> {
     let Some(contract) = guard.contracts.find(&proposal.tool) else {

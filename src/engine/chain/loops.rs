@@ -3,7 +3,7 @@
 use super::{CallGuard, Finding, Proposal, judge::digest};
 use crate::engine::run::{Made, Stop};
 
-pub(super) const CODE: &str = "loop_detected";
+pub const CODE: &str = "loop_detected";
 
 pub(super) fn ask(guard: &CallGuard, proposal: &Proposal<'_>) -> Vec<Finding> {
     let Some(run) = guard.facts.run.as_ref().filter(|run| run.looks_for_loops()) else {

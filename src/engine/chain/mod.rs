@@ -188,6 +188,27 @@ const LAYERS: &[Layer] = &[
     },
 ];
 
+/// What the layers call themselves, in the order in which they are asked.
+pub mod code {
+    pub use super::{
+        allowed::CODE as NOT_ALLOWED, approval::CODE as APPROVAL, arguments::CODE as ARGUMENTS,
+        loops::CODE as LOOP, offered::CODE as UNKNOWN, order::CODE as ORDER,
+        schema::CODE as SCHEMA, tenant::CODE as TENANT, whole::CODE as MALFORMED,
+    };
+
+    pub const ALL: &[&str] = &[
+        MALFORMED,
+        UNKNOWN,
+        NOT_ALLOWED,
+        TENANT,
+        SCHEMA,
+        ARGUMENTS,
+        ORDER,
+        LOOP,
+        APPROVAL,
+    ];
+}
+
 /// The layers that `tools.observe` may name, and the reason why the others are not among them.
 pub const OBSERVABLE: &[&str] = &[
     offered::CODE,

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::{Call, CallGuard, CallKind, Finding, Proposal, schema::OfferedSchema, wrapper};
 
-pub(super) const CODE: &str = "unknown_tool";
+pub const CODE: &str = "unknown_tool";
 
 /// What one request offers to the model. Filled while the request is read.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 
 use super::{CallGuard, Finding, Proposal};
 
-pub(super) const CODE: &str = "sequence_violation";
+pub const CODE: &str = "sequence_violation";
 
 pub(super) fn ask(guard: &CallGuard, proposal: &Proposal<'_>) -> Vec<Finding> {
     let contract = guard.contracts.find(&proposal.tool);

@@ -20,7 +20,7 @@ use crate::engine::{
     names::clean_pointer,
 };
 
-pub(super) const CODE: &str = "schema_invalid";
+pub const CODE: &str = "schema_invalid";
 
 /// A schema that a request offers, compiled when first asked.
 #[derive(Debug)]

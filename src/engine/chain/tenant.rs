@@ -3,7 +3,7 @@
 use super::{CallGuard, Content, Finding, Proposal};
 use crate::engine::json::{Found, Json, Pointer};
 
-pub(super) const CODE: &str = "cross_tenant_denied";
+pub const CODE: &str = "cross_tenant_denied";
 
 pub(super) fn ask(guard: &CallGuard, proposal: &Proposal<'_>) -> Vec<Finding> {
     let Some(contract) = guard.contracts.find(&proposal.tool) else {

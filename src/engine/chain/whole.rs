@@ -4,7 +4,7 @@
 use super::{Call, CallGuard, CallKind, Content, Finding, Proposal};
 use crate::engine::json::{Fault, Json, MAX_BYTES};
 
-pub(super) const CODE: &str = "malformed_output";
+pub const CODE: &str = "malformed_output";
 
 /// Longer names are refused, in bytes.
 const LONGEST_NAME: usize = 128;

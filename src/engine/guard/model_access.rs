@@ -11,6 +11,17 @@ pub enum Access {
     NotListed,
 }
 
+impl Access {
+    /// The list that says no, if one does.
+    pub fn rule(self) -> Option<&'static str> {
+        match self {
+            Self::Allowed => None,
+            Self::Denied => Some("models.deny"),
+            Self::NotListed => Some("models.allow"),
+        }
+    }
+}
+
 /// Judges the name as it would go upstream. Names are compared exactly; only the deny list
 /// also catches other spellings, since a provider may be less exact than we are.
 pub fn judge(rules: &ModelRules, name: &str) -> Access {
@@ -23,8 +34,20 @@ pub fn judge(rules: &ModelRules, name: &str) -> Access {
     }
 }
 
+/// The same of a name that leads to one of `routes`: it is denied if one of them is.
+pub fn judge_leading<'a>(
+    rules: &ModelRules,
+    name: &str,
+    mut routes: impl Iterator<Item = &'a str>,
+) -> Access {
+    match judge(rules, name) {
+        Access::Allowed if routes.any(|route| is_denied(rules, route)) => Access::Denied,
+        access => access,
+    }
+}
+
 /// Whether the deny list holds the name, under any spelling.
-pub fn is_denied(rules: &ModelRules, name: &str) -> bool {
+fn is_denied(rules: &ModelRules, name: &str) -> bool {
     if rules.deny.is_empty() {
         return false;
     }

@@ -15,7 +15,7 @@ use super::{
 };
 
 pub use self::seals::{Broken, Edition, Seals};
-pub use self::tools::{Batch, OnBlock, OnOffer, ToolRules};
+pub use self::tools::{ALLOW, Batch, DENY, OnBlock, OnOffer, ToolRules};
 
 /// The rules one or more keys are bound to: one file in `policies_dir`.
 #[derive(Debug, Clone, PartialEq)]
@@ -238,7 +238,16 @@ impl Endpoint {
     ];
 }
 
+impl Amounts {
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 impl Budget {
+    /// The longest answer where a limit needs one and neither client nor policy names any. Tokens.
+    pub const ASSUMED_OUTPUT: u64 = 4096;
+
     /// No limit at all; what a policy without a `[budget]` table says.
     pub fn none() -> Self {
         Self {

@@ -54,7 +54,15 @@ impl ToolRules {
     /// Whether a tool may be offered and called. `name` is a tool's name (`search.web`,
     /// `namespace.name`), a type (`type:web_search`) or an MCP server (`mcp:host`).
     pub fn allows(&self, contracts: &Contracts, name: &str) -> bool {
-        !self.denies(contracts, name) && self.lists(contracts, name)
+        self.rule_against(contracts, name).is_none()
+    }
+
+    /// The list that speaks against a tool, if one does: `tools.deny` or `tools.allow`.
+    pub fn rule_against(&self, contracts: &Contracts, name: &str) -> Option<&'static str> {
+        if self.denies(contracts, name) {
+            return Some(DENY);
+        }
+        (!self.lists(contracts, name)).then_some(ALLOW)
     }
 
     /// Whether this layer only judges and records.
@@ -102,6 +110,10 @@ impl ToolRules {
         })
     }
 }
+
+/// The lists as the configuration names them.
+pub const ALLOW: &str = "tools.allow";
+pub const DENY: &str = "tools.deny";
 
 /// Whether a list entry speaks of a scope and so not of a tool that merely has that name: a
 /// client that offers a tool named `search:read` must not gain what the scope allows.

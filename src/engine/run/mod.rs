@@ -18,7 +18,7 @@ pub use self::{
     guard::{RunGuard, Token},
     loops::{LoopRules, OnOpen},
     report::{Report, ReportReason, RunOutcome},
-    rules::{MissingRun, OnReplay, OrderRules, RunRules},
+    rules::{CONVERSATION, MissingRun, OnReplay, OrderRules, PER_KEY, RunRules},
 };
 
 /// More different calls are not told apart in one run; the oldest are forgotten.
@@ -201,7 +201,7 @@ impl Run {
     /// # Errors
     /// The run has no calls left.
     pub fn take(&mut self, rules: &RunRules, call: Made, key: &str) -> Result<Taken, Stop> {
-        if self.keys.iter().any(|known| known == key) {
+        if self.knows(key) {
             *self.repeats.entry(key.to_owned()).or_default() += 1;
             self.push(call);
             return Ok(Taken::Replay);
@@ -226,6 +226,11 @@ impl Run {
         Ok(Taken::Fresh)
     }
 
+    /// Whether a call that is identified so was counted.
+    pub fn knows(&self, key: &str) -> bool {
+        self.keys.iter().any(|known| known == key)
+    }
+
     /// Takes back what `take` counted: the client did not get the call. While another request has
     /// let the same call through, it stays counted, whoever was first.
     pub fn give_back(&mut self, call: &Made, key: &str) {
@@ -237,7 +242,7 @@ impl Run {
             if *repeats == 0 {
                 self.repeats.remove(key);
             }
-        } else if self.keys.iter().any(|known| known == key) {
+        } else if self.knows(key) {
             self.calls = self.calls.saturating_sub(1);
             if let Some(count) = self.by_tool.get_mut(&call.tool) {
                 *count = count.saturating_sub(1);

@@ -35,6 +35,11 @@ pub enum MissingRun {
     Unlimited,
 }
 
+/// How a run is called that is known by its conversation; its digest follows.
+pub const CONVERSATION: &str = "conversation:";
+/// The run of all requests of a key that name none.
+pub const PER_KEY: &str = "key";
+
 /// What becomes of a call that the run has made before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnReplay {

@@ -12,9 +12,6 @@ use crate::{
     },
 };
 
-/// The cap of an answer when a limit needs one and neither client nor policy names any. Tokens.
-const DEFAULT_OUTPUT: u64 = 4096;
-
 /// How long the answer may be, and how much of that is reserved for at once.
 pub(super) enum Cap {
     /// All of it, and what fits the limits is what goes upstream.
@@ -97,7 +94,7 @@ fn output_cap(budget: &Budget, call: &ChatRequest, target: &Target, needed: bool
     let wanted = asked
         .or(default)
         .or(target.max_output)
-        .or(needed.then_some(DEFAULT_OUTPUT));
+        .or(needed.then_some(Budget::ASSUMED_OUTPUT));
     if !needed && most.is_none() {
         return None;
     }

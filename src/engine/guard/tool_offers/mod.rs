@@ -12,7 +12,7 @@ use crate::engine::{
     chain::Offered,
     contract::Contracts,
     names::clean_name,
-    policy::{OnOffer, ToolRules},
+    policy::{ALLOW, DENY, OnOffer, ToolRules},
     record::OfferNotes,
 };
 
@@ -125,17 +125,9 @@ impl<'a> Bench<'a> {
         };
         let rule = match server {
             Some(server) => self.rule_against_server(server),
-            None => self.rule_against(&tool.name),
+            None => self.rules.rule_against(self.contracts, &tool.name),
         };
         rule.map(|rule| Complaint { tool, rule })
-    }
-
-    fn rule_against(&self, name: &str) -> Option<&'static str> {
-        if self.rules.denies(self.contracts, name) {
-            Some(DENY)
-        } else {
-            (!self.rules.allows(self.contracts, name)).then_some(ALLOW)
-        }
     }
 
     /// A server passes if its name is allowed, or every server is (`type:mcp`), or if the request
@@ -240,6 +232,3 @@ fn note(names: &mut Vec<String>, name: &str) {
         names.push(clean_name(name));
     }
 }
-
-const ALLOW: &str = "tools.allow";
-const DENY: &str = "tools.deny";

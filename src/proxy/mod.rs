@@ -17,14 +17,13 @@ mod references;
 mod rejection;
 mod relay;
 mod resolve;
+mod route;
 mod runs;
 mod stored;
+mod trail;
 mod upstream;
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-};
+use std::{net::SocketAddr, sync::Arc};
 
 use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
@@ -37,7 +36,8 @@ use self::{
     listings::Listings,
     rejection::{Rejection, Source, Told},
     relay::Body,
-    runs::InRun,
+    route::{Route, check_endpoint, route},
+    trail::Trail,
     upstream::Clients,
 };
 pub use self::{
@@ -46,20 +46,17 @@ pub use self::{
     resolve::{Target, usable},
 };
 use crate::{
-    books::{Books, Purse, RateView},
+    books::Books,
     clock::Clock,
     engine::{
-        budget::Unit,
-        call::{Api, ChatRequest},
+        call::ChatRequest,
         chat::Tally,
-        policy::{Binding, Endpoint, Key, Policy, Role},
-        record::{Event, Outcome, Refused, Subject},
+        policy::{Binding, Key, Policy, Role},
+        record::{Event, Outcome, Refused},
     },
     failures::{self, Failures},
 };
 
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-const DECISION: HeaderName = HeaderName::from_static("x-tallygate-decision");
 const ROLE: HeaderName = HeaderName::from_static("x-role");
 const OUTPUT_CAP: HeaderName = HeaderName::from_static("x-tallygate-output-cap");
 const TOOLS_STRIPPED: HeaderName = HeaderName::from_static("x-tallygate-tools-stripped");
@@ -80,16 +77,6 @@ pub struct Proxy {
 pub struct Worker {
     pub proxy: Arc<Proxy>,
     clients: Clients,
-}
-
-/// What is known of a request for its record, filled in as it goes on.
-struct Trail {
-    id: Arc<str>,
-    peer: IpAddr,
-    decision: String,
-    started_ms: i64,
-    subject: Subject,
-    purse: Option<Arc<Purse>>,
 }
 
 impl Proxy {
@@ -323,45 +310,6 @@ impl Worker {
     }
 }
 
-impl Trail {
-    fn new(clock: &Clock, peer: IpAddr) -> Self {
-        let fresh = clock.fresh_timed_id();
-        Self {
-            id: format!("req_{fresh}").into(),
-            peer,
-            decision: format!("dec_{fresh}"),
-            started_ms: clock.now_ms(),
-            subject: Subject::default(),
-            purse: None,
-        }
-    }
-
-    fn of(&mut self, key: &Key, live: &Live) {
-        self.subject.key = Some(Arc::clone(&key.name));
-        self.subject.tenant = Some(Arc::clone(&key.tenant));
-        self.purse = live.purse(key).cloned();
-    }
-
-    /// The version that the run began with is the one that counts.
-    fn in_run(&mut self, run: Option<&InRun>, policy: &Policy) {
-        if let Some(run) = run {
-            self.subject.policy = Some(Arc::clone(&policy.label));
-            self.subject.run = run.id();
-            self.subject.step = run.step();
-        }
-    }
-
-    fn mark(&self, headers: &mut HeaderMap, now_ms: i64) {
-        for (name, text) in [(REQUEST_ID, &*self.id), (DECISION, self.decision.as_str())] {
-            if let Ok(value) = HeaderValue::from_str(text) {
-                headers.insert(name, value);
-            }
-        }
-        let views = self.purse.iter().flat_map(|purse| purse.rate_views(now_ms));
-        views.for_each(|view| mark_rate(headers, view));
-    }
-}
-
 /// The role that the client says its agent has.
 fn role<'a>(headers: &HeaderMap, policy: &'a Policy) -> Result<Option<&'a Role>, Rejection> {
     let Some(value) = headers.get(&ROLE) else {
@@ -382,91 +330,6 @@ fn role<'a>(headers: &HeaderMap, policy: &'a Policy) -> Result<Option<&'a Role>,
     named.map(Some).ok_or_else(unknown)
 }
 
-/// OpenAI's own headers; resets are durations such as `1m30s` or `600ms`.
-fn mark_rate(headers: &mut HeaderMap, view: RateView) {
-    let [limit, remaining, reset] = match view.unit {
-        Unit::Requests => [
-            HeaderName::from_static("x-ratelimit-limit-requests"),
-            HeaderName::from_static("x-ratelimit-remaining-requests"),
-            HeaderName::from_static("x-ratelimit-reset-requests"),
-        ],
-        Unit::Tokens | Unit::Cost => [
-            HeaderName::from_static("x-ratelimit-limit-tokens"),
-            HeaderName::from_static("x-ratelimit-remaining-tokens"),
-            HeaderName::from_static("x-ratelimit-reset-tokens"),
-        ],
-    };
-    headers.insert(limit, HeaderValue::from(view.limit));
-    headers.insert(remaining, HeaderValue::from(view.remaining));
-    if let Ok(value) = HeaderValue::try_from(duration_text(view.reset_ms)) {
-        headers.insert(reset, value);
-    }
-}
-
-fn duration_text(ms: i64) -> String {
-    match (ms / 60_000, ms % 60_000) {
-        (0, ms) if ms < 1000 => format!("{ms}ms"),
-        (0, ms) => format!("{}s", ms.div_euclid(1000) + i64::from(ms % 1000 > 0)),
-        (minutes, ms) => format!(
-            "{minutes}m{}s",
-            ms.div_euclid(1000) + i64::from(ms % 1000 > 0)
-        ),
-    }
-}
-
-enum Route<'a> {
-    /// A question to a model.
-    Ask(Api),
-    Models,
-    Model(&'a str),
-    /// An answer that a provider keeps, to read or to delete.
-    Stored(&'a str),
-    /// How a run went.
-    Outcome(&'a str),
-}
-
-/// The one route table. Paths are compared as they stand: no normal form that a provider might
-/// see otherwise. Clients differ in whether `/v1` belongs to their base URL.
-fn route<'a>(method: &Method, path: &'a str) -> Result<Route<'a>, Rejection> {
-    let path = path.strip_prefix("/v1").unwrap_or(path);
-    let (wanted, allow, route) = match path {
-        "/chat/completions" => (Method::POST, "POST", Route::Ask(Api::Chat)),
-        "/responses" => (Method::POST, "POST", Route::Ask(Api::Responses)),
-        "/models" => (Method::GET, "GET", Route::Models),
-        _ if let Some(run) = reported_run(path) => (Method::POST, "POST", Route::Outcome(run)),
-        _ if let Some(id) = stored_id(path) => match *method {
-            Method::GET | Method::DELETE => return Ok(Route::Stored(id)),
-            _ => (Method::GET, "GET, DELETE", Route::Stored(id)),
-        },
-        _ => match path.strip_prefix("/models/").filter(|id| !id.is_empty()) {
-            // Below a model there is nothing to post to, whatever it is called.
-            Some(id) if id.contains('/') && *method != Method::GET => {
-                return Err(Rejection::UnknownPath);
-            }
-            Some(id) => (Method::GET, "GET", Route::Model(id)),
-            None => return Err(Rejection::UnknownPath),
-        },
-    };
-    if *method == wanted {
-        Ok(route)
-    } else {
-        Err(Rejection::WrongMethod { allow })
-    }
-}
-
-/// The id of a stored answer: one plain segment, which means the same to every reader.
-fn stored_id(path: &str) -> Option<&str> {
-    let id = path.strip_prefix("/responses/")?;
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    (!id.is_empty() && id.bytes().all(plain)).then_some(id)
-}
-
-fn reported_run(path: &str) -> Option<&str> {
-    let run = path.strip_prefix("/tallygate/runs/")?;
-    run.strip_suffix("/outcome")
-        .filter(|run| runs::is_run_name(run))
-}
-
 fn policy_of(key: &Key) -> Result<&Policy, Rejection> {
     match &key.policy {
         Binding::To(policy) => Ok(policy),
@@ -474,28 +337,4 @@ fn policy_of(key: &Key) -> Result<&Policy, Rejection> {
             reason: reason.to_string(),
         }),
     }
-}
-
-fn check_endpoint(key: &Key, route: &Route<'_>, query: Option<&str>) -> Result<(), Rejection> {
-    let (endpoint, name) = match route {
-        Route::Ask(Api::Chat) => (Endpoint::Chat, "chat"),
-        Route::Ask(Api::Responses) | Route::Stored(_) => (Endpoint::Responses, "responses"),
-        Route::Models | Route::Model(_) => (Endpoint::Models, "models"),
-        // Whoever may make a run may tell how it went.
-        Route::Outcome(_) => return Ok(()),
-    };
-    if !key.endpoints.is_empty() && !key.endpoints.contains(&endpoint) {
-        return Err(Rejection::EndpointNotAllowed { endpoint: name });
-    }
-    // The query never goes upstream; a model named there would be one nobody judged.
-    let names_model = |query: &str| {
-        url::form_urlencoded::parse(query.as_bytes()).any(|(name, _)| name == "model")
-    };
-    if query.is_some_and(names_model) {
-        return Err(Rejection::InvalidRequest {
-            message: "The model is named in the request body, not in the query.".to_owned(),
-            param: Some("model".to_owned()),
-        });
-    }
-    Ok(())
 }

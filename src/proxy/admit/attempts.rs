@@ -8,7 +8,8 @@ use tokio::time::Instant;
 
 use super::{
     super::resolve::{Routes, Target},
-    permit::{Permit, for_provider},
+    issue::for_provider,
+    permit::Permit,
 };
 use crate::{
     books::Actual,

@@ -1,9 +1,11 @@
 //! Admission: everything that must hold before a byte goes to a provider. Only a `Permit` can
-//! be sent upstream, and only this module makes one (`permit`); it is settled in `settle`.
+//! be sent upstream, and only this module makes one (`issue`); it is settled in `settle`.
 
 mod attempts;
+mod calls;
 mod cap;
 mod escalate;
+mod issue;
 mod permit;
 mod settle;
 
@@ -12,7 +14,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use self::cap::Cap;
-pub use self::permit::{Permit, Remembered};
+pub use self::{calls::Remembered, permit::Permit};
 use super::{
     Proxy,
     held::Pausing,
@@ -102,7 +104,7 @@ pub async fn admit(
         && let Some(parked) = pausing.find(asked).await?
     {
         granted.resumes = Some(parked.request_id.as_str().into());
-        let permit = permit::permit(proxy, asked, call, body, granted);
+        let permit = issue::permit(proxy, asked, call, body, granted);
         return Ok(Admission::Resume(permit, parked));
     }
     if let Some(run) = asked.run {
@@ -112,7 +114,7 @@ pub async fn admit(
     }
     hold(proxy, asked, (call, body), &mut granted).await?;
     proxy.breakers.prefer_healthy(&mut granted.routes, now_ms);
-    let permit = permit::permit(proxy, asked, call, body, granted);
+    let permit = issue::permit(proxy, asked, call, body, granted);
     Ok(Admission::Send(permit))
 }
 

@@ -5,6 +5,7 @@
 //! Bytes that nothing changes leave unchanged. Pieces that are there together are written
 //! together; one that arrives alone leaves at once.
 
+mod clocks;
 mod collect;
 mod failed;
 mod held;

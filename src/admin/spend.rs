@@ -133,6 +133,7 @@ fn row(limit: &LimitSpec, standing: Standing, end_ms: Option<i64>) -> Value {
     let resets = end_ms.and_then(|at| jiff::Timestamp::from_millisecond(at).ok());
     json!({
         "name": limit.name,
+        "mode": if limit.observe { "observe" } else { "block" },
         "window": limit.window.name(),
         "unit": limit.unit.name(),
         "limit": amount(limit.limit),

@@ -22,6 +22,8 @@ const IDLE_MS: i64 = 500;
 const BUSY_MS: i64 = 1_000;
 /// How long "there is no more" is believed: other processes give back too.
 const BELIEVE_MS: i64 = 100;
+/// How often an account that only counts asks how it stands: others may use it too.
+const LOOK_EVERY_MS: i64 = 1_000;
 
 pub struct Account {
     pub id: Arc<str>,
@@ -52,6 +54,9 @@ struct Slot {
     /// Changes of what was spent that the store does not know yet.
     unwritten: BTreeMap<i64, i64>,
     changed: bool,
+    /// What stands in the store as spent, as far as was told and written since: for accounts
+    /// that only count, which are never told that there is no more.
+    told: Option<u64>,
 }
 
 /// How an account stands, for a refusal or a header.
@@ -100,6 +105,9 @@ impl State {
 
     /// A reload may move the limit; what was used stays.
     pub fn update(&mut self, spec: LimitSpec) {
+        if spec.observe {
+            self.ahead = 0;
+        }
         self.spec = spec;
         self.exhausted = None;
     }
@@ -116,6 +124,7 @@ impl State {
                 lease: Lease::default(),
                 unwritten: BTreeMap::new(),
                 changed: false,
+                told: None,
             });
             self.exhausted = None;
             self.slots.len() - 1
@@ -125,7 +134,28 @@ impl State {
     }
 
     pub fn headroom(&mut self, now_ms: i64) -> u64 {
+        if self.spec.observe {
+            return u64::MAX;
+        }
         self.slot(now_ms).lease.headroom()
+    }
+
+    /// An account that only counts, of which nobody has told yet how it stands.
+    pub fn is_unknown(&mut self, now_ms: i64) -> bool {
+        self.spec.observe && self.slot(now_ms).told.is_none()
+    }
+
+    /// An account that only counts: whether it would have refused `needed`, and how it stands.
+    pub fn would_refuse(&mut self, needed: u64, now_ms: i64) -> Option<View> {
+        if !self.spec.observe {
+            return None;
+        }
+        let view = self.view(needed, now_ms);
+        let wanted = view
+            .used
+            .saturating_add(view.reserved)
+            .saturating_add(needed);
+        (wanted > self.spec.limit).then_some(view)
     }
 
     /// Takes `amount`, which must fit. Returns the period (fixed) or bucket (sliding) that a
@@ -133,10 +163,15 @@ impl State {
     pub fn reserve(&mut self, amount: u64, now_ms: i64) -> i64 {
         self.last_used_ms = now_ms;
         let (sliding, width) = (self.sliding(), self.spec.bucket_ms());
+        let observe = self.spec.observe;
         let slot = self.slot(now_ms);
         slot.changed = true;
-        let fits = slot.lease.reserve(amount);
-        debug_assert!(fits, "callers check the headroom first");
+        if observe {
+            slot.lease.overdraw(amount);
+        } else {
+            let fits = slot.lease.reserve(amount);
+            debug_assert!(fits, "callers check the headroom first");
+        }
         if !sliding {
             return slot.period.start_ms;
         }
@@ -176,7 +211,11 @@ impl State {
 
     /// Whether more should be asked for before it is needed; if so, the question is noted.
     pub fn wants_ahead(&mut self, now_ms: i64) -> bool {
-        let low = self.headroom(now_ms) < self.ahead / 2;
+        let low = if self.spec.observe {
+            now_ms.saturating_sub(self.last_asked_ms) >= LOOK_EVERY_MS
+        } else {
+            self.headroom(now_ms) < self.ahead / 2
+        };
         let recent = self
             .exhausted
             .as_ref()
@@ -206,7 +245,7 @@ impl State {
             account: Arc::clone(&self.spec.account),
             period,
             sliding: self.sliding(),
-            rows: self.sliding() && (self.counted.is_empty() || self.helped),
+            rows: self.sliding() && (self.counted.is_empty() || self.helped || self.spec.observe),
             limit: self.spec.limit,
             needed,
             ahead: self.ahead,
@@ -227,6 +266,7 @@ impl State {
             .find(|slot| slot.period.start_ms == request.period)
         {
             slot.lease.granted += reply.granted;
+            slot.told = Some(reply.spent);
             slot.changed = true;
             if request.rows || (request.sliding && short) {
                 self.counted = Sliding::new(rows(&reply.live, &slot.unwritten));
@@ -246,7 +286,7 @@ impl State {
     /// While the store does not answer, a limit by the minute goes on by this process's own
     /// count: takes what is missing of `needed`, as far as the limit leaves it.
     pub fn help_itself(&mut self, needed: u64, now_ms: i64) {
-        if !self.sliding() {
+        if !self.sliding() || self.spec.observe {
             return;
         }
         let (used, _) = self.rate(now_ms);
@@ -289,8 +329,9 @@ impl State {
                 fits_at_ms,
             };
         }
-        let told = self.exhausted.as_ref().map_or(0, |(_, reply)| reply.spent);
+        let refused = self.exhausted.as_ref().map(|(_, reply)| reply.spent);
         let slot = self.slot(now_ms);
+        let told = refused.or(slot.told).unwrap_or(0);
         let unwritten: i64 = slot.unwritten.values().sum();
         View {
             used: told.saturating_add_signed(unwritten),
@@ -329,9 +370,12 @@ impl State {
                 continue;
             }
             slot.lease.take_settled();
+            let spent: Vec<_> = std::mem::take(&mut slot.unwritten).into_iter().collect();
+            let written: i64 = spent.iter().map(|(_, amount)| amount).sum();
+            slot.told = slot.told.map(|told| told.saturating_add_signed(written));
             entries.push(BookEntry {
                 account: Arc::clone(&account),
-                spent: std::mem::take(&mut slot.unwritten).into_iter().collect(),
+                spent,
                 period: slot.period.start_ms,
                 lease: slot.lease.granted,
                 reserved: slot.lease.reserved,

@@ -33,7 +33,7 @@ pub use self::{
     desk::{Desk, Outcome},
     growth::STEP,
     need::Need,
-    purse::{Purse, RateView},
+    purse::{AtOnce, Purse, RateView},
     reservation::{Actual, Reservation},
     runs::OpenRun,
 };
@@ -129,6 +129,15 @@ impl Default for Shortfall {
 }
 
 impl Shortfall {
+    /// What a request that it refuses is told.
+    pub fn code(&self) -> &'static str {
+        if self.is_rate() {
+            "rate_limit_exceeded"
+        } else {
+            "insufficient_quota"
+        }
+    }
+
     /// By the minute or parallel: frees up by waiting a little.
     pub fn is_rate(&self) -> bool {
         self.window == Window::Minute
@@ -210,8 +219,7 @@ impl Books {
     }
 
     /// The accounts behind `limits`; the same account for the process's whole life.
-    /// `parallel` is the key's limit of open requests, 0 for none.
-    pub fn purse(&self, key: &Arc<str>, limits: &[LimitSpec], parallel: u64) -> Arc<Purse> {
+    pub fn purse(&self, key: &Arc<str>, limits: &[LimitSpec], parallel: AtOnce) -> Arc<Purse> {
         let accounts = limits
             .iter()
             .map(|spec| {

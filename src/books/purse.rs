@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     Books, Refusal, Shortfall,
-    account::{Account, State},
+    account::{Account, State, View},
     need::Need,
     reservation::{Held, Reservation},
 };
@@ -28,6 +28,16 @@ struct Crowd {
     open: Arc<Parallel>,
     name: &'static str,
     subject: &'static str,
+    observe: bool,
+}
+
+/// How many requests may be open at one moment.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct AtOnce {
+    /// 0: any number.
+    pub limit: u64,
+    /// Only counts.
+    pub observe: bool,
 }
 
 /// Requests of one key that are open at this moment.
@@ -47,8 +57,8 @@ pub struct RateView {
 }
 
 impl Crowd {
-    fn full(&self, limit: u64, open: u64) -> Refusal {
-        Refusal::Short(Box::new(Shortfall {
+    fn full(&self, limit: u64, open: u64) -> Shortfall {
+        Shortfall {
             name: self.name,
             subject: self.subject.into(),
             limit,
@@ -57,17 +67,22 @@ impl Crowd {
             window: Window::Minute,
             retry_after: Some(Duration::from_secs(1)),
             ..Shortfall::default()
-        }))
+        }
     }
 }
 
 impl Purse {
-    pub(super) fn new(accounts: Vec<Arc<Account>>, parallel: Arc<Parallel>, limit: u64) -> Self {
-        parallel.limit.store(limit, Ordering::Relaxed);
+    pub(super) fn new(
+        accounts: Vec<Arc<Account>>,
+        parallel: Arc<Parallel>,
+        at_once: AtOnce,
+    ) -> Self {
+        parallel.limit.store(at_once.limit, Ordering::Relaxed);
         let crowd = Crowd {
             open: parallel,
             name: "parallel_requests",
             subject: "this key",
+            observe: at_once.observe,
         };
         Self {
             accounts,
@@ -92,15 +107,26 @@ impl Purse {
 
     /// `true` if some limit counts tokens or money, so that every answer needs a cap.
     pub fn needs_cap(&self) -> bool {
-        self.accounts
-            .iter()
-            .any(|account| account.lock().unit() != Unit::Requests)
+        self.limits(|unit| unit != Unit::Requests)
     }
 
+    /// `true` if some limit counts money, so that a model without a price cannot be used.
+    pub fn limits_cost(&self) -> bool {
+        self.limits(|unit| unit == Unit::Cost)
+    }
+
+    /// `true` if money is counted, by a limit or by an account that only counts.
     pub fn counts_cost(&self) -> bool {
-        self.accounts
-            .iter()
-            .any(|account| account.lock().unit() == Unit::Cost)
+        let mut accounts = self.accounts.iter();
+        accounts.any(|account| account.lock().unit() == Unit::Cost)
+    }
+
+    /// Accounts that only count limit nothing.
+    fn limits(&self, of: impl Fn(Unit) -> bool) -> bool {
+        self.accounts.iter().any(|account| {
+            let state = account.lock();
+            !state.spec.observe && of(state.unit())
+        })
     }
 
     /// Reserves in memory if all limits have room in their leases; all or nothing. The
@@ -114,7 +140,7 @@ impl Purse {
         need: &Need,
         now_ms: i64,
     ) -> Result<Reservation, Refusal> {
-        let slot = self.enter()?;
+        let (slot, crowded) = self.enter()?;
         // Each turn either ends or has been given something by the store since the last one;
         // the bound is for a store that gives and others that take without end.
         for _ in 0..MOST_TURNS {
@@ -122,7 +148,10 @@ impl Purse {
                 return Err(Refusal::Unavailable);
             }
             match self.attempt(books, need, now_ms, slot.clone()) {
-                Ok(reservation) => return Ok(reservation),
+                Ok(mut reservation) => {
+                    reservation.would_refuse.extend(crowded);
+                    return Ok(reservation);
+                }
                 Err(Attempt::Refused(refusal)) => return Err(refusal),
                 Err(Attempt::Ask(short)) => books.ask(short).await?,
             }
@@ -130,18 +159,23 @@ impl Purse {
         Err(Refusal::Unavailable)
     }
 
-    /// Counts an open request.
-    fn enter(&self) -> Result<OpenSlot, Refusal> {
+    /// Counts an open request, and tells which limits that only count it is too many for.
+    fn enter(&self) -> Result<(OpenSlot, Vec<Shortfall>), Refusal> {
         let mut left = Vec::with_capacity(self.parallel.len());
+        let mut crowded = Vec::new();
         for crowd in &self.parallel {
             let limit = crowd.open.limit.load(Ordering::Relaxed);
             let open = crowd.open.open.fetch_add(1, Ordering::AcqRel);
             left.push(Leave(Arc::clone(&crowd.open)));
             if limit > 0 && open >= limit {
-                return Err(crowd.full(limit, open));
+                let full = crowd.full(limit, open);
+                if !crowd.observe {
+                    return Err(Refusal::Short(Box::new(full)));
+                }
+                crowded.push(full);
             }
         }
-        Ok(OpenSlot(left.into()))
+        Ok((OpenSlot(left.into()), crowded))
     }
 
     fn attempt(
@@ -152,15 +186,24 @@ impl Purse {
         slot: OpenSlot,
     ) -> Result<Reservation, Attempt> {
         let mut states: Vec<_> = self.accounts.iter().map(|account| account.lock()).collect();
+        if !books.is_alone() {
+            let unknown = self.unknown(&mut states, now_ms);
+            if !unknown.is_empty() {
+                return Err(Attempt::Ask(unknown));
+            }
+        }
         let wanted = need.output_cap.unwrap_or(0);
         let cap = if fits(&mut states, need, wanted, now_ms) {
             wanted
         } else {
             self.make_do(&mut states, books.is_alone(), need, now_ms)?
         };
+        let would_refuse = would_refuse(&mut states, need, now_ms);
         let held = self.take(books, &mut states, need, cap, now_ms);
         drop(states);
-        Ok(Reservation::new(books, held, need, cap, slot, now_ms))
+        let mut reservation = Reservation::new(books, held, need, cap, slot, now_ms);
+        reservation.would_refuse = would_refuse;
+        Ok(reservation)
     }
 
     /// The whole need does not fit: asks for more, or finds the largest cap that does fit.
@@ -185,6 +228,21 @@ impl Purse {
         }
         largest(need.floor(), wanted, |cap| fits(states, need, cap, now_ms))
             .ok_or_else(|| Attempt::Refused(refusal(states, alone, need, now_ms)))
+    }
+
+    /// The accounts that only count and whose standing must be asked for once.
+    fn unknown(
+        &self,
+        states: &mut [MutexGuard<'_, State>],
+        now_ms: i64,
+    ) -> Vec<(Arc<Account>, u64)> {
+        let mut unknown = Vec::new();
+        for (state, account) in states.iter_mut().zip(&self.accounts) {
+            if state.is_unknown(now_ms) {
+                unknown.push((Arc::clone(account), 0));
+            }
+        }
+        unknown
     }
 
     /// What is missing of the whole need where the store may have more.
@@ -228,7 +286,7 @@ impl Purse {
     pub fn rate_views(&self, now_ms: i64) -> Vec<RateView> {
         let minute = |account: &Arc<Account>| {
             let mut state = account.lock();
-            if !state.sliding() {
+            if !state.sliding() || state.spec.observe {
                 return None;
             }
             let (unit, limit) = (state.unit(), state.spec.limit);
@@ -270,6 +328,18 @@ fn fits(states: &mut [MutexGuard<'_, State>], need: &Need, cap: u64, now_ms: i64
         .all(|state| need.amount(state.unit(), cap) <= state.headroom(now_ms))
 }
 
+/// The limits that only count and that even the smallest answer does not fit.
+fn would_refuse(states: &mut [MutexGuard<'_, State>], need: &Need, now_ms: i64) -> Vec<Shortfall> {
+    let floor = need.floor();
+    let observed = states.iter_mut().filter(|state| state.spec.observe);
+    let passed = observed.filter_map(|state| {
+        let needed = need.amount(state.unit(), floor);
+        let view = state.would_refuse(needed, now_ms)?;
+        Some(shortfall(state, view, needed, now_ms))
+    });
+    passed.collect()
+}
+
 /// Names the first limit that even the smallest answer does not fit.
 fn refusal(states: &mut [MutexGuard<'_, State>], alone: bool, need: &Need, now_ms: i64) -> Refusal {
     let floor = need.floor();
@@ -288,16 +358,16 @@ pub(super) fn no_room(state: &mut State, alone: bool, needed: u64, now_ms: i64) 
     if alone && !state.sliding() {
         return Refusal::Unavailable;
     }
-    Refusal::Short(shortfall(state, needed, now_ms))
+    let view = state.view(needed, now_ms);
+    Refusal::Short(Box::new(shortfall(state, view, needed, now_ms)))
 }
 
-fn shortfall(state: &mut State, needed: u64, now_ms: i64) -> Box<Shortfall> {
-    let view = state.view(needed, now_ms);
+fn shortfall(state: &State, view: View, needed: u64, now_ms: i64) -> Shortfall {
     let spec = &state.spec;
     let wait = view
         .fits_at_ms
         .map(|at| u64::try_from(at - now_ms).unwrap_or(0).max(1));
-    Box::new(Shortfall {
+    Shortfall {
         name: spec.name,
         subject: Arc::clone(&spec.subject),
         unit: spec.unit,
@@ -309,5 +379,5 @@ fn shortfall(state: &mut State, needed: u64, now_ms: i64) -> Box<Shortfall> {
         resets_at_ms: view.resets_at_ms,
         retry_after: wait.map(Duration::from_millis),
         zone: spec.calendar.zone.clone(),
-    })
+    }
 }

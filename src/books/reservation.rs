@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    Books, Refusal,
+    Books, Refusal, Shortfall,
     account::{Account, State},
     growth::Growth,
     need::Need,
@@ -31,6 +31,8 @@ pub struct Reservation {
     pub output_cap: Option<u64>,
     pub cost: u64,
     pub tokens: u64,
+    /// The limits that only count, and that it passed.
+    pub would_refuse: Vec<Shortfall>,
     growth: Option<Growth>,
     open: Option<OpenSlot>,
     now_ms: i64,
@@ -116,6 +118,7 @@ impl Reservation {
             cost: need.amount(Unit::Cost, cap),
             tokens: need.amount(Unit::Tokens, cap),
             need: need.clone(),
+            would_refuse: Vec::new(),
             growth: None,
             open: Some(open),
             now_ms,

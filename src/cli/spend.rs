@@ -45,14 +45,16 @@ fn show(row: &Value) {
         .into_iter()
         .flatten()
     {
+        let only_counts = of(limit, "mode") == "observe";
         print(&format!(
-            "  {:<22} {:>14} {:>14} {:>14} {:>14}  {}",
+            "  {:<22} {:>14} {:>14} {:>14} {:>14}  {}{}",
             of(limit, "name"),
             of(limit, "limit"),
             of(limit, "used"),
             of(limit, "reserved"),
             of(limit, "left"),
             resets(limit),
+            if only_counts { " (only observed)" } else { "" },
         ));
     }
 }

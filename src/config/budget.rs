@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 
 use super::{
     reader::Table,
+    tools::MODES,
     values::{count, money, one_of, positive, time_of_day, zone},
 };
 use crate::engine::policy::{Amounts, Budget, Calendar, Enforcement};
@@ -18,6 +19,7 @@ pub(super) fn shared(table: &mut Table<'_>) -> Budget {
         ),
         total: amounts(table, ["total_cost_usd", "total_tokens", "total_requests"]),
         calendar: calendar(table),
+        observe: table.or("mode", false, one_of(MODES)),
         ..Budget::none()
     }
 }

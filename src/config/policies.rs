@@ -237,6 +237,7 @@ fn rate_limits(table: &mut Table<'_>) -> RateLimits {
         tokens_per_minute: table.optional("tokens_per_minute", positive),
         parallel_requests: table.optional("parallel_requests", positive),
         burst: table.optional("burst", positive),
+        observe: table.or("mode", false, one_of(MODES)),
     };
     let complaint = match (limits.burst, limits.requests_per_minute) {
         (Some(_), None) if !table.has("requests_per_minute") => {

@@ -150,6 +150,9 @@ pub struct Opening {
     pub body_sha256: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<&'static str>,
+    /// Limits that only count, and that it passed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub would_refuse: Vec<WouldRefuse>,
     #[serde(skip_serializing_if = "OfferNotes::is_empty")]
     pub tools: OfferNotes,
     /// The request whose parked answer this one is given: no provider is asked.
@@ -158,6 +161,24 @@ pub struct Opening {
     /// What the client calls its run besides its name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<Box<str>>,
+}
+
+/// A limit that only counts, and how it stood when a request passed it.
+#[derive(Debug, Clone, Serialize)]
+pub struct WouldRefuse {
+    /// What the request would have been told.
+    pub code: &'static str,
+    /// The limit, as the configuration names it.
+    pub rule: &'static str,
+    /// Whose it is: `key "k1"`.
+    pub subject: Arc<str>,
+    /// `usd`, in nano-dollars here, `tokens` or `requests`: of all that follows.
+    pub unit: &'static str,
+    pub limit: u64,
+    pub used: u64,
+    pub reserved: u64,
+    /// By the smallest answer.
+    pub needed: u64,
 }
 
 /// What became of offered tools that a rule speaks against, by their names.

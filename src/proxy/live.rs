@@ -15,11 +15,11 @@ use governor::{
 };
 
 use crate::{
-    books::{Books, Purse},
+    books::{AtOnce, Books, Purse},
     config::{Config, Provider},
     engine::{
         budget::LimitSpec,
-        policy::{Binding, Key},
+        policy::{Binding, Key, RateLimits},
         pricing::{PriceBook, RatesAt},
     },
 };
@@ -79,17 +79,20 @@ impl Live {
         self.purses.get(&key.name)
     }
 
-    /// Spreads what comes at once over the minute.
+    /// Spreads what comes at once over the minute. `true`: it comes too fast for a burst that
+    /// only counts.
     ///
     /// # Errors
     /// How long to wait.
-    pub fn check_burst(&self, key: &Key) -> Result<(), Duration> {
+    pub fn check_burst(&self, key: &Key) -> Result<bool, Duration> {
         let Some(burst) = self.bursts.get(&key.name) else {
-            return Ok(());
+            return Ok(false);
         };
-        burst
-            .check()
-            .map_err(|until| until.wait_time_from(DefaultClock::default().now()))
+        match burst.check() {
+            Ok(()) => Ok(false),
+            Err(_) if limits(key).is_some_and(|limits| limits.observe) => Ok(true),
+            Err(until) => Err(until.wait_time_from(DefaultClock::default().now())),
+        }
     }
 
     /// The price of a model at `provider`, known by one of `names`: the operator's own, else
@@ -137,11 +140,18 @@ fn bursts(config: &Config) -> HashMap<Arc<str>, DefaultDirectRateLimiter> {
 }
 
 fn purse(config: &Config, key: &Key, books: &Books) -> Arc<Purse> {
-    let parallel = match &key.policy {
-        Binding::To(policy) => policy.limits.parallel_requests.map_or(0, u64::from),
-        Binding::Unusable(_) => 0,
-    };
-    books.purse(&key.name, &limits_of(config, key), parallel)
+    let at_once = limits(key).map_or(AtOnce::default(), |limits| AtOnce {
+        limit: limits.parallel_requests.map_or(0, u64::from),
+        observe: limits.observe,
+    });
+    books.purse(&key.name, &limits_of(config, key), at_once)
+}
+
+fn limits(key: &Key) -> Option<&RateLimits> {
+    match &key.policy {
+        Binding::To(policy) => Some(&policy.limits),
+        Binding::Unusable(_) => None,
+    }
 }
 
 /// The key's own limits, its tenant's and the global ones, in the order they are checked.

@@ -178,8 +178,8 @@ impl Worker {
         let now_ms = trail.started_ms;
         match endpoint {
             Route::Ask(api) => {
-                live.check_burst(key)
-                    .map_err(|retry_after| Rejection::Burst { retry_after })?;
+                let burst = live.check_burst(key);
+                let too_fast = burst.map_err(|retry_after| Rejection::Burst { retry_after })?;
                 let most = live.config.server.max_request_body;
                 let body = intake::read(&head.headers, body, most).await?;
                 let call = admit::read(api, &body)?;
@@ -191,6 +191,7 @@ impl Worker {
                 let policy = pinned.as_deref().unwrap_or(policy);
                 trail.in_run(run.as_ref(), policy);
                 let asked = Asked {
+                    too_fast,
                     live,
                     key,
                     policy,

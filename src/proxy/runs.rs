@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName};
 
 use super::{Proxy, live::Live, rejection::Rejection};
 use crate::{
-    books::{OpenRun, Purse},
+    books::{AtOnce, OpenRun, Purse},
     engine::{
         budget::LimitSpec,
         call::ChatRequest,
@@ -120,7 +120,11 @@ impl InRun {
         let calendar = &policy.budget.calendar;
         let limits = LimitSpec::of_run(&open.key, &open.id, &policy.run, calendar);
         let name: Arc<str> = format!("run/{}/{}", open.key, open.id).into();
-        let own = proxy.books.purse(&name, &limits, policy.run.parallel());
+        let at_once = AtOnce {
+            limit: policy.run.parallel(),
+            observe: false,
+        };
+        let own = proxy.books.purse(&name, &limits, at_once);
         Some(purse.with_run(&own))
     }
 

@@ -29,6 +29,7 @@ mod layering;
 mod ledger;
 mod limits;
 mod models;
+mod observed_limits;
 mod policies;
 mod records;
 mod refusals;

@@ -101,6 +101,7 @@ function admitted(record) {
       ["Streamed", record.stream ? "yes" : "no"],
       ["Resumes", record.resumes ? h("a", { class: "mono", href: `#/requests/${encodeURIComponent(record.resumes)}` }, record.resumes) : null],
       ["Warnings", (record.warnings ?? []).join(", ")],
+      ["Would refuse", (record.would_refuse ?? []).map(({ rule, subject }) => `${rule} of ${subject}`).join(", ")],
       ["Tools cut out", (tools.stripped ?? []).join(", ")],
       ["Tools observed", (tools.observed ?? []).join(", ")],
       ["Made to ask", (tools.made_to_ask ?? []).join(", ")],

@@ -101,7 +101,7 @@ function bar(limit, at) {
     return part;
   });
   return h("div", { class: `limit ${tone}` },
-    h("span", { class: "limit-name" }, limitName(limit)),
+    h("span", { class: "limit-name" }, limitName(limit), limit.mode === "observe" ? h("span", { class: "muted" }, " (only observed)") : ""),
     h("div", { class: "bar", role: "img", "aria-label": words, title: words }, fills),
     h("span", { class: "limit-used" },
       h("strong", null, amount(limit.unit, limit.used)),

@@ -16,6 +16,7 @@ fn state_in(window: Window, limit: u64, calendar: Calendar) -> State {
         window,
         limit,
         calendar,
+        observe: false,
     });
     account.state.into_inner().unwrap()
 }

@@ -194,7 +194,7 @@ async fn refuse_refuses_until_the_store_answers_again_and_nothing_is_lost_or_cou
     for how in [Answers::WithErrors, Answers::Never] {
         let broken = Broken::new(false).await;
         let limits = total_tokens(1_000);
-        let purse = broken.books.purse(&"k".into(), &limits, 0);
+        let purse = broken.books.purse(&"k".into(), &limits, AtOnce::default());
         let before = broken.reserve(&purse, 100).await.unwrap();
         broken.breaks(how).await;
         assert!(broken.books.failure().is_some() && broken.books.refuses().is_some());
@@ -218,7 +218,9 @@ async fn refuse_refuses_until_the_store_answers_again_and_nothing_is_lost_or_cou
 #[tokio::test]
 async fn who_waits_for_the_store_is_told_as_soon_as_it_is_known_to_be_down() {
     let broken = Broken::new(false).await;
-    let purse = broken.books.purse(&"k".into(), &total_tokens(100), 0);
+    let purse = broken
+        .books
+        .purse(&"k".into(), &total_tokens(100), AtOnce::default());
     broken.switch.send_replace(Answers::WithErrors);
     assert!(is_unavailable(&broken.reserve(&purse, 1).await));
     broken.mends().await;
@@ -232,7 +234,7 @@ async fn who_waits_for_the_store_is_told_as_soon_as_it_is_known_to_be_down() {
 async fn local_spends_what_is_leased_and_not_a_token_more() {
     let broken = Broken::new(true).await;
     let limits = total_tokens(16_000);
-    let purse = broken.books.purse(&"k".into(), &limits, 0);
+    let purse = broken.books.purse(&"k".into(), &limits, AtOnce::default());
     // Two questions within a second: the second slice is larger than its need.
     for _ in 0..2 {
         broken
@@ -265,7 +267,9 @@ async fn local_spends_what_is_leased_and_not_a_token_more() {
 #[tokio::test]
 async fn local_makes_do_with_a_smaller_cap() {
     let broken = Broken::new(true).await;
-    let purse = broken.books.purse(&"k".into(), &total_tokens(16_000), 0);
+    let purse = broken
+        .books
+        .purse(&"k".into(), &total_tokens(16_000), AtOnce::default());
     for _ in 0..2 {
         broken
             .reserve(&purse, 100)
@@ -287,7 +291,9 @@ async fn local_makes_do_with_a_smaller_cap() {
 #[tokio::test]
 async fn local_counts_a_minute_by_itself_and_the_store_gives_nothing_on_top() {
     let broken = Broken::new(true).await;
-    let purse = broken.books.purse(&"k".into(), &requests_per_minute(10), 0);
+    let purse = broken
+        .books
+        .purse(&"k".into(), &requests_per_minute(10), AtOnce::default());
     let mut held = vec![broken.reserve(&purse, 0).await.unwrap()];
     broken.breaks(Answers::WithErrors).await;
     for _ in 0..20 {
@@ -316,7 +322,9 @@ async fn local_counts_a_minute_by_itself_and_the_store_gives_nothing_on_top() {
 #[tokio::test]
 async fn a_late_grant_is_not_spent_on_top_of_what_was_taken_without_it() {
     let broken = Broken::new(true).await;
-    let purse = broken.books.purse(&"k".into(), &requests_per_minute(10), 0);
+    let purse = broken
+        .books
+        .purse(&"k".into(), &requests_per_minute(10), AtOnce::default());
     broken.switch.send_replace(Answers::Never);
     let mut admitted = Vec::new();
     while let Ok(one) = broken.reserve(&purse, 0).await {
@@ -358,7 +366,7 @@ async fn refusals_do_not_pile_up_in_memory_and_their_number_is_told_later() {
 async fn the_end_does_not_wait_for_a_dead_store_and_open_slices_count_as_spent_afterwards() {
     let broken = Broken::new(false).await;
     let limits = total_tokens(1_000);
-    let purse = broken.books.purse(&"k".into(), &limits, 0);
+    let purse = broken.books.purse(&"k".into(), &limits, AtOnce::default());
     let held = broken.reserve(&purse, 300).await.unwrap();
     broken.books.flushed().await.unwrap();
     let (_, leased) = broken.place.standing(&limits[0]).await;

@@ -46,7 +46,7 @@ async fn it_grows_to_the_limit_and_the_refusal_names_it() {
     let place = Place::new();
     let books = place.books().await;
     let limits = limits(1_000);
-    let purse = books.purse(&"k".into(), &limits, 0);
+    let purse = books.purse(&"k".into(), &limits, AtOnce::default());
     let mut held = begin(&place, &books, &purse, 10).await;
     for output in 1..=990 {
         cover(&place, &mut held, output).await.unwrap();
@@ -77,7 +77,7 @@ async fn it_grows_to_the_limit_and_the_refusal_names_it() {
 async fn what_is_covered_asks_nobody() {
     let place = Place::new();
     let books = place.books().await;
-    let purse = books.purse(&"k".into(), &limits(100_000), 0);
+    let purse = books.purse(&"k".into(), &limits(100_000), AtOnce::default());
     let mut held = begin(&place, &books, &purse, 10).await;
     let mut cx = Context::from_waker(Waker::noop());
     for output in 1..=16 {
@@ -100,7 +100,7 @@ async fn growth_after_midnight_counts_for_the_new_day() {
         .iter()
         .find(|spec| spec.name == "daily_tokens")
         .unwrap();
-    let purse = books.purse(&"k".into(), &limits, 0);
+    let purse = books.purse(&"k".into(), &limits, AtOnce::default());
     let mut held = begin(&place, &books, &purse, 100).await;
     cover(&place, &mut held, 300).await.unwrap();
     let before = held.tokens;
@@ -136,7 +136,7 @@ proptest! {
             let place = Place::new();
             let books = place.books().await;
             let limits = limits(2_000);
-            let purse = books.purse(&"k".into(), &limits, 0);
+            let purse = books.purse(&"k".into(), &limits, AtOnce::default());
             let mut open = Vec::new();
             for _ in 0..4 {
                 open.push((begin(&place, &books, &purse, 5).await, 0));

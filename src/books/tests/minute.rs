@@ -64,7 +64,7 @@ async fn play(start_ms: i64, arrivals: &[Arrival]) {
     let place = Place::new();
     place.clock.set(NOON_MS + start_ms);
     let books = place.books().await;
-    let purse = books.purse(&"k".into(), &limits(), 0);
+    let purse = books.purse(&"k".into(), &limits(), AtOnce::default());
     let mut admitted = Admitted::default();
     let mut open = Vec::new();
     for arrival in arrivals {
@@ -120,7 +120,7 @@ async fn a_restart_within_the_minute_admits_no_more() {
     let mut admitted = 0;
     for _ in 0..4 {
         let books = place.books().await;
-        let purse = books.purse(&"k".into(), &limits(), 0);
+        let purse = books.purse(&"k".into(), &limits(), AtOnce::default());
         while let Ok(held) = purse
             .reserve(&books, &need(1, 1), place.clock.now_ms())
             .await

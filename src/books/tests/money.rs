@@ -46,7 +46,7 @@ struct Sum {
 async fn play(moves: Vec<Move>) {
     let place = Place::new();
     let books = place.books().await;
-    let purse = books.purse(&"k".into(), &limits(), 0);
+    let purse = books.purse(&"k".into(), &limits(), AtOnce::default());
     let mut open: Vec<(Reservation, Need)> = Vec::new();
     let mut spent = Sum::default();
     for step in moves {
@@ -111,7 +111,7 @@ proptest! {
 async fn a_slice_that_was_asked_for_as_the_end_came_is_not_lost() {
     let place = Place::new();
     let books = place.books().await;
-    let purse = books.purse(&"k".into(), &limits(), 0);
+    let purse = books.purse(&"k".into(), &limits(), AtOnce::default());
     for _ in 0..3 {
         let held = purse.reserve(&books, &need(5, 40), NOON_MS).await.unwrap();
         held.release(NOON_MS);
@@ -143,7 +143,7 @@ async fn many_at_once_use_a_limit_up_and_not_a_token_more() {
         ..Budget::none()
     };
     let limits = LimitSpec::of_key("k", &RateLimits::default(), &budget);
-    let purse = books.purse(&"k".into(), &limits, 0);
+    let purse = books.purse(&"k".into(), &limits, AtOnce::default());
     let mut all = tokio::task::JoinSet::new();
     for _ in 0..300 {
         let (books, purse) = (books.clone(), Arc::clone(&purse));

@@ -28,6 +28,13 @@ impl Lease {
         fits
     }
 
+    /// Takes `amount` whether it was granted or not: of a limit that only counts.
+    pub fn overdraw(&mut self, amount: u64) {
+        self.reserved = self.reserved.saturating_add(amount);
+        let held = self.reserved.saturating_add(self.settled);
+        self.granted = self.granted.max(held);
+    }
+
     /// Replaces a reservation by what was really used, which may be more: a provider that
     /// ignored its cap is booked all the same.
     pub fn settle(&mut self, reserved: u64, used: u64) {

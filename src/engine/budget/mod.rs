@@ -57,6 +57,8 @@ pub struct LimitSpec {
     pub window: Window,
     pub limit: u64,
     pub calendar: Calendar,
+    /// Only counts: a request that passes it is recorded as one that it would have refused.
+    pub observe: bool,
 }
 
 /// So many rows for one account and minute are still quickly summed.
@@ -87,14 +89,12 @@ impl LimitSpec {
             .into_iter()
             .filter_map(|(limit_name, unit, limit)| {
                 let limit = limit?.get();
-                Some(spec(
-                    (&prefix, &subject),
-                    limit_name,
-                    unit,
-                    Window::Minute,
-                    limit,
-                    budget,
-                ))
+                let about = (&*prefix, &*subject);
+                let spec = spec(about, limit_name, unit, Window::Minute, limit, budget);
+                Some(Self {
+                    observe: rate.observe,
+                    ..spec
+                })
             })
             .collect();
         limits.extend(of_budget(&prefix, &subject, budget));
@@ -128,6 +128,7 @@ impl LimitSpec {
                 window: Window::Total,
                 limit: limit?,
                 calendar: calendar.clone(),
+                observe: false,
             })
         });
         given.collect()
@@ -187,5 +188,6 @@ fn spec(
         window,
         limit,
         calendar: budget.calendar.clone(),
+        observe: budget.observe,
     }
 }

@@ -146,6 +146,8 @@ pub struct RateLimits {
     pub parallel_requests: Option<NonZeroU64>,
     /// How many requests may arrive at once before they are spread over the minute (governor).
     pub burst: Option<NonZeroU64>,
+    /// Record what would be refused, and let it pass.
+    pub observe: bool,
 }
 
 /// `[budget]`: each counts for one key (tenant, or all). Absent: no limit.
@@ -162,6 +164,8 @@ pub struct Budget {
     pub default_output_tokens: Option<NonZeroU64>,
     /// If less than this still fits, the request is refused.
     pub min_output_tokens: u64,
+    /// Record what its amounts would refuse, and let it pass. Output caps hold all the same.
+    pub observe: bool,
 }
 
 /// The limits of one window.
@@ -259,6 +263,7 @@ impl Budget {
             max_output_tokens: None,
             default_output_tokens: None,
             min_output_tokens: 16,
+            observe: false,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Making a permit of what admission has granted, and the record that the request began.
 
-use std::sync::Arc;
+use std::{num::NonZeroU64, sync::Arc};
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -14,13 +14,14 @@ use super::{
     permit::Permit,
 };
 use crate::{
-    books::Reservation,
+    books::{Reservation, Shortfall},
     engine::{
+        budget::Window,
         call::{Api, ChatRequest, Edits, offers::Patch},
         chain::{CallGuard, Delivery, Offered},
         guard::input,
         policy::{Batch, OnBlock, Policy},
-        record::{Event, OfferNotes, Opening, Subject},
+        record::{Event, OfferNotes, Opening, Subject, WouldRefuse},
         tokens,
     },
 };
@@ -39,13 +40,14 @@ pub(super) fn permit(
         cap,
         pausing,
         resumes,
+        unpriced,
         escalated,
     } = granted;
     let input_bound = reservation.as_ref().map_or(0, Reservation::input_tokens);
     let sent = for_provider(&routes.first, (call, body), cap, &tools.patches);
     let places = routes.count();
     let spare = Spare::of(&asked.policy.retry, &routes, cap, tools.patches);
-    let warnings = warnings(asked.policy, call, routes.would_deny);
+    let warnings = warnings(asked.policy, call, (routes.would_deny, unpriced));
     let target = routes.first;
     // Who comes back for a parked answer makes no new step.
     let counted = asked.run.filter(|_| reservation.is_some());
@@ -86,13 +88,45 @@ pub(super) fn permit(
 }
 
 /// What rules that only warn or observe say against the request, by their codes.
-fn warnings(policy: &Policy, call: &ChatRequest, would_deny: bool) -> Vec<&'static str> {
+fn warnings(
+    policy: &Policy,
+    call: &ChatRequest,
+    (would_deny, unpriced): (bool, bool),
+) -> Vec<&'static str> {
     let sensitive = input::is_sensitive(&policy.input, &call.content);
     let warnings = [
         sensitive.then_some("input_sensitive"),
         would_deny.then_some("model_denied"),
+        unpriced.then_some("price_unknown"),
     ];
     warnings.into_iter().flatten().collect()
+}
+
+/// The limits that only count and that the request passed.
+fn would_refuse(asked: &Asked<'_>, reservation: Option<&Reservation>) -> Vec<WouldRefuse> {
+    let burst = asked.too_fast.then(|| Shortfall {
+        name: "burst",
+        subject: format!("key {:?}", asked.key.name).into(),
+        limit: asked.policy.limits.burst.map_or(0, NonZeroU64::get),
+        needed: 1,
+        window: Window::Minute,
+        ..Shortfall::default()
+    });
+    let limits = reservation.map_or(&[][..], |held| &held.would_refuse);
+    burst.iter().chain(limits).map(passed).collect()
+}
+
+fn passed(short: &Shortfall) -> WouldRefuse {
+    WouldRefuse {
+        code: short.code(),
+        rule: short.name,
+        subject: Arc::clone(&short.subject),
+        unit: short.unit.name(),
+        limit: short.limit,
+        used: short.used,
+        reserved: short.reserved,
+        needed: short.needed,
+    }
 }
 
 /// As many names as a header may well hold, and how many more there are.
@@ -190,6 +224,7 @@ impl Permit {
             output_cap: cap,
             body_sha256: hex::encode(Sha256::digest(body)),
             warnings,
+            would_refuse: would_refuse(asked, reserved),
             tools,
             resumes,
             tags: asked.run.map_or_else(Vec::new, |run| run.tags.clone()),

@@ -51,6 +51,8 @@ pub struct Asked<'a> {
     pub role: Option<&'a Role>,
     pub request_id: &'a Arc<str>,
     pub started_ms: i64,
+    /// It came faster than a burst that only counts would let it.
+    pub too_fast: bool,
     pub api: Api,
 }
 
@@ -98,6 +100,7 @@ pub async fn admit(
         cap: None,
         pausing: may_pause.then(|| Pausing::new(proxy, body)),
         resumes: None,
+        unpriced: false,
         escalated: None,
     };
     if let Some(pausing) = &mut granted.pausing
@@ -159,7 +162,7 @@ async fn hold(
         .run
         .and_then(|run| run.purse(proxy, asked.policy, purse));
     let purse = of_run.as_ref().unwrap_or(purse);
-    if purse.counts_cost() && !granted.routes.retain(|target| target.rates.is_some()) {
+    if purse.limits_cost() && !granted.routes.retain(|target| target.rates.is_some()) {
         let model = call.model.clone();
         return Err(Rejection::PriceUnknown { model });
     }
@@ -182,6 +185,7 @@ async fn hold(
     })?;
     granted.tools.patches.extend(earlier.patches);
     granted.cap = cap.settle(&mut reservation);
+    granted.unpriced = purse.counts_cost() && granted.routes.first.rates.is_none();
     granted.reservation = Some(reservation);
     Ok(())
 }
@@ -196,6 +200,8 @@ struct Granted {
     pausing: Option<Pausing>,
     /// The request whose parked answer this one is given.
     resumes: Option<Arc<str>>,
+    /// Money is counted by accounts that only count, and the model has no price.
+    unpriced: bool,
     /// The escalation that the request's new user input ends.
     escalated: Option<Escalated>,
 }

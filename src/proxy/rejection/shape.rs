@@ -291,7 +291,7 @@ fn limit_shape(short: &Shortfall) -> Shape {
         return Shape::new(
             StatusCode::PAYMENT_REQUIRED,
             "insufficient_quota",
-            "insufficient_quota",
+            short.code(),
             message,
         )
         .no_retry();
@@ -311,7 +311,7 @@ fn limit_shape(short: &Shortfall) -> Shape {
         ..Shape::new(
             StatusCode::TOO_MANY_REQUESTS,
             short.unit.name(),
-            "rate_limit_exceeded",
+            short.code(),
             message,
         )
     }

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 
 /// An event's lines, taken apart. Ranges are into the bytes given to `next_event`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -72,28 +72,54 @@ impl Event {
     }
 }
 
-/// The beginning of an event whose end has not come.
+/// The beginning of an event whose end has not come. At the beginning of a stream a byte order
+/// mark is taken off, in how many pieces it may come: it makes one SDK lose the first event, and
+/// others read an event where we would see none.
 #[derive(Debug, Default)]
-pub struct Unfinished(BytesMut);
+pub struct Unfinished {
+    rest: BytesMut,
+    /// So many bytes of the mark have come; all of them: the stream has begun.
+    mark: usize,
+}
+
+const MARK: &[u8] = b"\xef\xbb\xbf";
 
 impl Unfinished {
     /// `piece` with what came before it; `None` while no event can have ended. A large event that
     /// comes in small pieces is looked at once, not once for each piece.
     pub fn join(&mut self, piece: Bytes) -> Option<Bytes> {
-        let Some(&last) = self.0.last() else {
-            return Some(piece);
+        let piece = self.without_mark(piece);
+        let Some(&last) = self.rest.last() else {
+            return (!piece.is_empty()).then_some(piece);
         };
         let ended = may_end(last, &piece);
-        self.0.extend_from_slice(&piece);
-        ended.then(|| self.0.split().freeze())
+        self.rest.extend_from_slice(&piece);
+        ended.then(|| self.rest.split().freeze())
+    }
+
+    fn without_mark(&mut self, mut piece: Bytes) -> Bytes {
+        while let (Some(expected), Some(&byte)) = (MARK.get(self.mark), piece.first()) {
+            if byte == *expected {
+                self.mark += 1;
+                piece.advance(1);
+                continue;
+            }
+            // No mark: what looked like its beginning belongs to the stream.
+            let begun = MARK.get(..self.mark).unwrap_or_default();
+            self.mark = MARK.len();
+            if !begun.is_empty() {
+                piece = [begun, &piece].concat().into();
+            }
+        }
+        piece
     }
 
     pub fn keep(&mut self, rest: &[u8]) {
-        self.0.extend_from_slice(rest);
+        self.rest.extend_from_slice(rest);
     }
 
     pub fn size(&self) -> usize {
-        self.0.len()
+        self.rest.len()
     }
 }
 
@@ -148,6 +174,31 @@ mod tests {
         }
         assert_eq!(datas(b"data: a\ndata: b\n\n"), [b"a\nb".to_vec()]);
         assert_eq!(datas(b"data:  a\n\n"), [b" a".to_vec()]);
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_a_stream_in_whatever_pieces_it_comes() {
+        for (text, expected) in [
+            (&b"\xef\xbb\xbfdata: a\n\n"[..], &b"data: a\n\n"[..]),
+            (b"\xef\xbb\xbf\ndata: a\n\n", b"\ndata: a\n\n"),
+            (b"\xef\xbb\xbf\xef\xbb\xbfa\n\n", b"\xef\xbb\xbfa\n\n"),
+            (b"\xef\xbb:a\n\n", b"\xef\xbb:a\n\n"),
+            (b"\xef\xef\xbb\xbf\n\n", b"\xef\xef\xbb\xbf\n\n"),
+            (b"data: \xef\xbb\xbf\n\n", b"data: \xef\xbb\xbf\n\n"),
+        ] {
+            for size in 1..=text.len() {
+                let (mut unfinished, mut seen) = (Unfinished::default(), Vec::new());
+                for piece in text.chunks(size) {
+                    seen.extend(
+                        unfinished
+                            .join(Bytes::copy_from_slice(piece))
+                            .unwrap_or_default(),
+                    );
+                }
+                seen.extend_from_slice(&unfinished.rest);
+                assert_eq!(seen, expected, "{text:?} in pieces of {size}");
+            }
+        }
     }
 
     #[test]

@@ -44,7 +44,6 @@ pub struct ChatStream {
     refused: Vec<Block>,
     /// Calls that wait for a person; nothing more is read then.
     paused: Vec<Paused>,
-    begun: bool,
     /// A line feed that comes next belongs to the end of an event that stays here.
     drop_feed: bool,
     /// Nothing after `[DONE]` or an error is for anybody.
@@ -81,7 +80,6 @@ impl ChatStream {
             judged: Vec::new(),
             refused: Vec::new(),
             paused: Vec::new(),
-            begun: false,
             drop_feed: false,
             over: false,
             sent: false,
@@ -139,7 +137,7 @@ impl ChatStream {
         let Some(bytes) = self.rest.join(piece) else {
             return self.bound(out);
         };
-        let mut at = self.skip_mark(&bytes);
+        let mut at = self.skip_feed(&bytes);
         let mut passed = at..at;
         while let Some((end, fate)) = self.next(&bytes, at) {
             at = end;
@@ -214,17 +212,11 @@ impl ChatStream {
         }
     }
 
-    /// How many bytes at the beginning are for nobody: a byte order mark, which makes one SDK
-    /// lose the first event, and the second half of the line end of an event that stays here.
-    fn skip_mark(&mut self, bytes: &Bytes) -> usize {
-        let marked = !self.begun && bytes.starts_with(MARK);
+    /// How many bytes at the beginning are for nobody: the second half of the line end of an
+    /// event that stays here.
+    fn skip_feed(&mut self, bytes: &Bytes) -> usize {
         let half = std::mem::take(&mut self.drop_feed) && bytes.starts_with(b"\n");
-        self.begun |= !MARK.starts_with(bytes) || bytes.len() == MARK.len();
-        match (marked, half) {
-            (true, _) => MARK.len(),
-            (false, true) => 1,
-            (false, false) => 0,
-        }
+        usize::from(half)
     }
 
     fn push(&mut self, bytes: Bytes, out: &mut Vec<Bytes>) {
@@ -392,7 +384,6 @@ impl ChatStream {
     }
 }
 
-const MARK: &[u8] = b"\xef\xbb\xbf";
 const NULL_USAGE: &[u8] = b",\"usage\":null";
 const DONE: &[u8] = b"data: [DONE]\n\n";
 const TOO_LARGE: &str = "An event of the answer is too large.";

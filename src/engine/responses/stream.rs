@@ -26,7 +26,6 @@ pub struct ResponsesStream {
     pub(super) most_withheld: usize,
     /// The beginning of an event whose end has not come.
     rest: sse::Unfinished,
-    begun: bool,
     over: bool,
     sent: bool,
     owned: bool,
@@ -67,7 +66,6 @@ impl ResponsesStream {
             answer: Answer::new(calls),
             tally: Tally::default(),
             rest: sse::Unfinished::default(),
-            begun: false,
             over: false,
             sent: false,
             owned: false,
@@ -159,7 +157,7 @@ impl ResponsesStream {
         let Some(bytes) = self.rest.join(piece) else {
             return self.bound(out);
         };
-        let mut at = self.skip_mark(&bytes);
+        let mut at = 0;
         let mut passed = at..at;
         while let Some(event) = sse::next_event(&bytes, at) {
             at = event.bytes.end;
@@ -218,13 +216,6 @@ impl ResponsesStream {
         self.answer.abandon();
         self.count_calls();
         out.push(self.answer.writer.failure(&error, &response, &guard));
-    }
-
-    /// A byte order mark makes one SDK lose the first event.
-    fn skip_mark(&mut self, bytes: &Bytes) -> usize {
-        let marked = !self.begun && bytes.starts_with(b"\xef\xbb\xbf");
-        self.begun |= !bytes.is_empty();
-        if marked { 3 } else { 0 }
     }
 
     /// Whether nothing was said yet that an error could not still replace.

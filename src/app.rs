@@ -32,6 +32,7 @@ use crate::{
         reader::Reader,
         sqlite::{self, Sqlite},
     },
+    traces::{self, Arrivals},
     webhook,
 };
 
@@ -48,6 +49,8 @@ pub struct App {
     proxy: Arc<Proxy>,
     reloads: Arc<Reloads>,
     stop: watch::Sender<bool>,
+    /// Turns true once no worker has anything to tell any more.
+    drained: watch::Sender<bool>,
     workers: Vec<JoinHandle<()>>,
     control: Option<JoinHandle<()>>,
 }
@@ -81,7 +84,8 @@ impl App {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let server = config.server.clone();
         let now_ms = clock.now_ms();
-        let (proxy, seals) = open(config, clock).await?;
+        let (queue, arrivals) = traces::queue();
+        let (proxy, seals) = open(config, clock, queue).await?;
         let proxy = Arc::new(proxy);
         let sockets = server::bind(server.listen, server.workers)
             .with_context(|| format!("cannot listen on {}", server.listen))?;
@@ -97,7 +101,15 @@ impl App {
             .into_iter()
             .map(|socket| worker(socket, &proxy, &stopped, server.drain_timeout, up.clone()))
             .collect::<Result<Vec<_>, _>>()?;
-        let control = Some(control(admin_socket, &reloads, &stopped, up.clone())?);
+        let (drained, over) = watch::channel(false);
+        let traces = (arrivals, over);
+        let control = Some(control(
+            admin_socket,
+            &reloads,
+            &stopped,
+            traces,
+            up.clone(),
+        )?);
         drop(up);
         wait_for(&ready, workers.len() + 1)?;
         Ok(Self {
@@ -106,6 +118,7 @@ impl App {
             proxy,
             reloads,
             stop,
+            drained,
             workers,
             control,
         })
@@ -123,19 +136,29 @@ impl App {
     /// Lets open requests finish, writes everything down, ends.
     pub async fn shutdown(mut self) {
         let _ = self.stop.send(true);
-        let threads = self.workers.drain(..).chain(self.control.take());
-        let threads: Vec<_> = threads.collect();
-        let joined = tokio::task::spawn_blocking(move || {
-            threads.into_iter().for_each(|thread| drop(thread.join()));
-        });
-        let _ = joined.await;
+        let (workers, control) = (std::mem::take(&mut self.workers), self.control.take());
+        join(workers).await;
+        let _ = self.drained.send(true);
+        join(control).await;
         self.proxy.record_summaries();
         self.proxy.books.close().await;
     }
 }
 
+async fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
+    let threads: Vec<_> = threads.into_iter().collect();
+    let joined = tokio::task::spawn_blocking(move || {
+        threads.into_iter().for_each(|thread| drop(thread.join()));
+    });
+    let _ = joined.await;
+}
+
 /// The store, the books on it, and what is in force.
-async fn open(config: Config, clock: Clock) -> anyhow::Result<(Proxy, Seals)> {
+async fn open(
+    config: Config,
+    clock: Clock,
+    traces: Arc<traces::Queue>,
+) -> anyhow::Result<(Proxy, Seals)> {
     let StoreUrl::Sqlite(path) = &config.store.url;
     let mut store = Sqlite::open(path).await?;
     let mut seals = Seals::new(store.seals().await?);
@@ -155,6 +178,7 @@ async fn open(config: Config, clock: Clock) -> anyhow::Result<(Proxy, Seals)> {
         failures: Default::default(),
         listings: Default::default(),
         breakers: Default::default(),
+        traces,
         before_release,
     };
     Ok((proxy, seals))
@@ -214,6 +238,7 @@ fn control(
     socket: std::net::TcpListener,
     reloads: &Arc<Reloads>,
     stopped: &watch::Receiver<bool>,
+    (arrivals, over): (Arrivals, watch::Receiver<bool>),
     up: Sender<()>,
 ) -> std::io::Result<JoinHandle<()>> {
     let (reloads, stopped) = (Arc::clone(reloads), stopped.clone());
@@ -224,6 +249,8 @@ fn control(
         let _ = up.send(());
         drop(up);
         tokio::spawn(housekeeping(Arc::clone(&reloads)));
+        let told: Arc<dyn traces::Outbox> = Arc::clone(&reloads) as _;
+        let telling = tokio::spawn(traces::run(told, arrivals, over));
         if let Ok(address) = listener.local_addr() {
             let outbox: Arc<dyn webhook::Outbox> = Arc::clone(&reloads) as _;
             tokio::spawn(webhook::run(outbox, format!("http://{address}")));
@@ -236,6 +263,8 @@ fn control(
             async move { plane.handle(request, peer).await }
         };
         server::serve(listener, handler, stopped, admin::DRAIN).await;
+        // Requests that are still open are told of as well.
+        let _ = telling.await;
     };
     let runtime = runtime()?;
     std::thread::Builder::new()
@@ -362,6 +391,16 @@ impl webhook::Outbox for Reloads {
             let told = self.proxy.books.tell(approval).await;
             told.map_err(|_| no_answer())
         })
+    }
+}
+
+impl traces::Outbox for Reloads {
+    fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.proxy.live.load().config)
+    }
+
+    fn metrics(&self) -> &Metrics {
+        self.proxy.books.metrics()
     }
 }
 

@@ -15,4 +15,5 @@ pub mod proxy;
 pub mod server;
 pub mod store;
 pub mod telemetry;
+pub mod traces;
 pub mod webhook;

@@ -13,7 +13,7 @@ use super::{
     policies::Policies,
     providers::providers,
     reader::Table,
-    server, tools,
+    server, telemetry, tools,
     values::text,
 };
 
@@ -37,6 +37,7 @@ fn main(root: &mut Table<'_>) -> Option<Config> {
     let approvals = root.section("approvals", |table| {
         server::approvals(table, server.as_ref())
     });
+    let telemetry = root.table("telemetry", telemetry::telemetry).flatten();
     let providers = providers(root);
     let aliases = models(root, &providers);
     let contracts = tools::contracts(root);
@@ -61,6 +62,7 @@ fn main(root: &mut Table<'_>) -> Option<Config> {
         durability: durability?,
         approvals,
         webhook,
+        telemetry,
         providers: providers.all,
         aliases,
         keys: keys.all,

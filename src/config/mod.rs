@@ -19,6 +19,7 @@ mod runs;
 mod secret;
 mod server;
 mod suspects;
+mod telemetry;
 mod text;
 mod tools;
 mod unenforced;
@@ -29,7 +30,7 @@ mod webhook;
 #[cfg(test)]
 mod tests;
 
-pub use values::check_name;
+pub use self::{telemetry::Telemetry, values::check_name};
 
 use std::{
     collections::HashMap,
@@ -56,6 +57,8 @@ pub struct Config {
     pub durability: Durability,
     pub approvals: Approvals,
     pub webhook: Option<Arc<Webhook>>,
+    /// `None`: no traces are sent.
+    pub telemetry: Option<Arc<Telemetry>>,
     /// In the order of the file.
     pub providers: Vec<Arc<Provider>>,
     pub aliases: HashMap<Box<str>, Alias>,

@@ -8,7 +8,7 @@ use super::{
     secret::api_key,
     text::suggestion,
     urls::{base_url, forwardable, is_loopback},
-    values::{check_name, flag, model, one_of, pattern, positive, timeout},
+    values::{check_name, flag, model, one_of, pattern, percent, positive, timeout},
 };
 use crate::engine::{failover::BreakerRules, policy::Pattern};
 
@@ -148,14 +148,6 @@ fn breaker(table: &mut Table<'_>) -> BreakerRules {
         slow_ms: slow,
         open_ms: open.unwrap_or(default.open_ms),
     }
-}
-
-fn percent(value: &toml::de::DeValue<'_>) -> Result<u8, String> {
-    let found = positive(value)?.get();
-    u8::try_from(found)
-        .ok()
-        .filter(|percent| *percent <= 100)
-        .ok_or_else(|| "must be at most 100".to_owned())
 }
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

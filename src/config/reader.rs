@@ -81,6 +81,10 @@ impl<'a> Place<'a> {
 }
 
 impl<'a> Value<'a> {
+    pub fn place(&self) -> &Place<'a> {
+        &self.place
+    }
+
     pub fn is_table(&self) -> bool {
         self.value.as_table().is_some()
     }
@@ -250,6 +254,18 @@ impl<'a> Table<'a> {
         name: &'static str,
         mut read: impl FnMut(&'a str, &mut Table<'a>) -> T,
     ) -> Option<Vec<T>> {
+        let all = self.each(name, |name, value| {
+            value.table(NO_TABLE, |table| read(name, table))
+        })?;
+        Some(all.into_iter().flatten().collect())
+    }
+
+    /// The same for values of any kind.
+    pub fn each<T>(
+        &mut self,
+        name: &'static str,
+        mut read: impl FnMut(&'a str, Value<'a>) -> T,
+    ) -> Option<Vec<T>> {
         let place = self.place_of(name);
         let Some(value) = self.member(name) else {
             return Some(Vec::new());
@@ -261,13 +277,10 @@ impl<'a> Table<'a> {
         let one = |(key, value): Entry<'a>| {
             let name: &'a str = key.get_ref();
             let place = place.member(name, Some(value.span().start));
-            Value {
-                place,
-                value: value.get_ref(),
-            }
-            .table(NO_TABLE, |table| read(name, table))
+            let value = value.get_ref();
+            read(name, Value { place, value })
         };
-        Some(entries.iter().filter_map(one).collect())
+        Some(entries.iter().map(one).collect())
     }
 
     /// Has settings refused that would protect nothing in this version.

@@ -5,6 +5,7 @@ mod members;
 mod operators;
 mod policies;
 mod shipped;
+mod telemetry;
 mod tools;
 mod webhook;
 mod whole;

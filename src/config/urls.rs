@@ -32,6 +32,30 @@ pub(super) fn base_url(value: &DeValue<'_>) -> Read<Url> {
     Ok(url)
 }
 
+/// The start of a collector's paths, such as `http://127.0.0.1:4318`, with what is added to it.
+pub(super) fn collector(value: &DeValue<'_>) -> Read<Url> {
+    let mut url = Url::parse(text(value)?)
+        .map_err(|error| format!("is no URL such as \"http://127.0.0.1:4318\": {error}"))?;
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+        return Err("must begin with https:// or http:// and a host".to_owned());
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("holds a user or a password; credentials belong in headers".to_owned());
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err("must end with its path, without ? and #".to_owned());
+    }
+    let path = url.path().trim_end_matches('/').to_owned();
+    if path.ends_with(TRACES) {
+        return Err(format!("must end before {TRACES}, which is added to it"));
+    }
+    url.set_path(&format!("{path}{TRACES}"));
+    Ok(url)
+}
+
+/// Where OTLP over HTTP takes traces.
+const TRACES: &str = "/v1/traces";
+
 /// Where to send word of waiting calls.
 pub(super) fn parse_hook(text: &str) -> Read<Url> {
     let url = Url::parse(text)

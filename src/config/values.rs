@@ -40,6 +40,15 @@ pub(super) fn positive(value: &DeValue<'_>) -> Read<NonZeroU64> {
     NonZeroU64::new(count(value)?).ok_or_else(|| "must be at least 1".to_owned())
 }
 
+/// A share from 1 to 100.
+pub(super) fn percent(value: &DeValue<'_>) -> Read<u8> {
+    let found = positive(value)?.get();
+    u8::try_from(found)
+        .ok()
+        .filter(|percent| *percent <= 100)
+        .ok_or_else(|| "must be at most 100".to_owned())
+}
+
 /// One of some words, such as `refuse` or `local`.
 pub(super) fn one_of<T: Copy>(words: &[(&str, T)]) -> impl Fn(&DeValue<'_>) -> Read<T> {
     |value| {

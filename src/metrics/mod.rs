@@ -33,6 +33,8 @@ pub struct Metrics {
     calls: Table<&'static str, AtomicU64>,
     /// By what came of it.
     webhook: [AtomicU64; 2],
+    /// Exported, and dropped.
+    spans: [AtomicU64; 2],
     reservations: Reservations,
     streams_open: AtomicU64,
     added: Histogram,
@@ -166,6 +168,13 @@ impl Metrics {
         let [given, failed] = &self.webhook;
         let count = if delivered { given } else { failed };
         count.fetch_add(1, Relaxed);
+    }
+
+    /// Spans that a collector took, or that none will have.
+    pub fn spans(&self, exported: bool, count: u64) {
+        let [taken, dropped] = &self.spans;
+        let spans = if exported { taken } else { dropped };
+        spans.fetch_add(count, Relaxed);
     }
 
     pub fn stream_opened(&self) {

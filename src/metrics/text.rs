@@ -28,6 +28,7 @@ pub fn exposition(metrics: &Metrics, version: &str, gauges: &[Gauge]) -> String 
     failed_attempts(&mut page, metrics);
     refusals_and_calls(&mut page, metrics);
     webhook(&mut page, metrics);
+    spans(&mut page, metrics);
     reservations(&mut page, metrics);
     durations(&mut page, metrics);
     for gauge in gauges {
@@ -141,6 +142,18 @@ fn webhook(page: &mut Page, metrics: &Metrics) {
         "Attempts to tell the webhook of a waiting call",
     );
     for (outcome, count) in ["delivered", "failed"].iter().zip(&metrics.webhook) {
+        page.sample(name, &[("outcome", outcome)], count.load(Relaxed));
+    }
+}
+
+fn spans(page: &mut Page, metrics: &Metrics) {
+    let name = "tallygate_spans_total";
+    page.family(
+        name,
+        "counter",
+        "Spans that the collector took, or never will",
+    );
+    for (outcome, count) in ["exported", "dropped"].iter().zip(&metrics.spans) {
         page.sample(name, &[("outcome", outcome)], count.load(Relaxed));
     }
 }
@@ -328,7 +341,7 @@ mod tests {
         let all = types.len();
         types.sort_unstable();
         types.dedup();
-        assert_eq!((types.len(), all), (18, 18));
+        assert_eq!((types.len(), all), (19, 19));
         assert!(text.contains("tallygate_build_info{version=\"0.1.0\"} 1\n"));
         assert!(text.ends_with("tallygate_store_up 1\n"));
     }

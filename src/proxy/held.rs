@@ -22,6 +22,7 @@ use crate::{
         policy::{Binding, Pattern, ToolRules},
     },
     store::approvals::{Approval, Parked, Status},
+    traces::Trace,
 };
 
 /// While no byte has left, clients wait this long at most.
@@ -91,6 +92,7 @@ pub struct Hold {
     parked: String,
     until: Instant,
     place: String,
+    trace: Option<Trace>,
 }
 
 impl Hold {
@@ -108,7 +110,13 @@ impl Hold {
         let parked = permit.parked(&answer, streamed);
         let calls = permit.approvals(&parked, paused);
         let hold = Self::join(permit, &parked.id);
+        let waiting = permit.trace.as_ref().map(|_| calls.clone());
         proxy.books.park(parked, calls).await?;
+        if let (Some(trace), Some(waiting)) = (&permit.trace, waiting) {
+            waiting
+                .iter()
+                .for_each(|call| trace.waits(&call.id, &call.tool));
+        }
         Ok(hold)
     }
 
@@ -124,6 +132,7 @@ impl Hold {
             parked: parked.to_owned(),
             until: Instant::now() + wait,
             place: PLACE.to_owned(),
+            trace: permit.trace.clone(),
         }
     }
 
@@ -137,7 +146,12 @@ impl Hold {
         if let Outcome::Held(rulings) = &outcome {
             tracing::info!(parked = self.parked, calls = rulings.len(), "still held");
         }
-        Ok(outcome.rulings().into())
+        let rulings = outcome.rulings();
+        if let Some(trace) = &self.trace {
+            let decided = |one: &Ruling| trace.decided(&one.approval, one.outcome.name());
+            rulings.iter().for_each(decided);
+        }
+        Ok(rulings.into())
     }
 
     /// Takes the answer out although nobody has to decide any more.
@@ -178,6 +192,7 @@ pub struct Permitted {
     run: Option<String>,
     /// The status is not sent yet, and must not be: the answer may become an error.
     without_headers: bool,
+    trace: Option<Trace>,
 }
 
 impl Permitted {
@@ -193,6 +208,7 @@ impl Permitted {
             guard: permit.guard().clone(),
             run: permit.run().map(|run| run.id.to_string()),
             without_headers,
+            trace: permit.trace().cloned(),
         })
     }
 

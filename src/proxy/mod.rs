@@ -55,6 +55,7 @@ use crate::{
         record::{Event, Outcome, Refused},
     },
     failures::{self, Failures},
+    traces::Queue,
 };
 
 const ROLE: HeaderName = HeaderName::from_static("x-role");
@@ -69,6 +70,8 @@ pub struct Proxy {
     pub failures: Failures,
     pub listings: Listings,
     pub breakers: Breakers,
+    /// Where what is told of requests as traces is put.
+    pub traces: Arc<Queue>,
     /// Records on disk before a client sees a byte.
     pub before_release: bool,
 }
@@ -107,8 +110,8 @@ impl Worker {
             *response.headers_mut() = cors::preflight(origin.clone(), request.headers());
             return response;
         }
-        let mut trail = Trail::new(&self.proxy.clock, peer.ip());
         let (head, mut body) = request.into_parts();
+        let mut trail = Trail::new(&self.proxy, &live, &head, peer.ip());
         let served = self.serve(&live, &mut trail, &head, &mut body, peer).await;
         let mut response = match served {
             Ok(response) => response,
@@ -119,7 +122,7 @@ impl Worker {
                 refusal
             }
         };
-        trail.mark(response.headers_mut(), self.proxy.clock.now_ms());
+        trail.answered(&mut response, self.proxy.clock.now_ms());
         if let Some(origin) = origin {
             cors::allow(response.headers_mut(), origin);
         }
@@ -159,6 +162,9 @@ impl Worker {
         )?;
         trail.of(key, live);
         let endpoint = route(&head.method, head.uri.path())?;
+        if let Some(trace) = &trail.trace {
+            trace.route(endpoint.pattern());
+        }
         let policy = policy_of(key)?;
         trail.subject.policy = Some(Arc::clone(&policy.label));
         check_endpoint(key, &endpoint, head.uri.query())?;
@@ -197,6 +203,7 @@ impl Worker {
                     policy,
                     role: role(&head.headers, policy)?,
                     run: run.as_ref(),
+                    trace: trail.trace.as_ref(),
                     request_id: &trail.id,
                     started_ms: now_ms,
                     api,
@@ -212,6 +219,7 @@ impl Worker {
                     live,
                     key,
                     policy,
+                    trace: trail.trace.as_ref(),
                     request_id: &trail.id,
                     decision: &trail.decision,
                     id,
@@ -255,7 +263,7 @@ impl Worker {
                 return Err(permit.refuse(&Tally::default(), failed, fault.into()));
             }
         };
-        permit.mark_answered();
+        permit.mark_answered(reply.status);
         permit.let_body_go();
         let mut response = relay::respond(permit, reply).await?;
         let headers = response.headers_mut();
@@ -284,7 +292,7 @@ impl Worker {
                     duration_ms: self.proxy.clock.now_ms() - trail.started_ms,
                 };
                 let event = Event::RequestRefused(Box::new(refused));
-                self.proxy.books.record(Some(Arc::clone(&trail.id)), event);
+                trail.record(&self.proxy.books, event);
             }
         }
         tracing::info!(
@@ -301,6 +309,9 @@ impl Worker {
             decision: &trail.decision,
             policy,
         });
+        if let Some(trace) = &trail.trace {
+            trace.refused(told.code);
+        }
         self.record_refusal(trail, rejection, &told);
         let mut response = Response::new(Body::whole(told.body));
         *response.status_mut() = told.status;

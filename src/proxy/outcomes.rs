@@ -37,7 +37,7 @@ pub async fn take(
     let escalation = format!("esc_{}", trail.id.trim_start_matches("req_"));
     let escalated = open.state_now(|run: &mut Run| run.report(report, &escalation));
     proxy.books.note_run(&open);
-    let record = |event| proxy.books.record(Some(Arc::clone(&trail.id)), event);
+    let record = |event| trail.record(&proxy.books, event);
     let subject = || trail.subject.clone();
     record(Event::RunReported(Box::new(RunReport {
         subject: subject(),

@@ -20,6 +20,20 @@ pub enum Route<'a> {
     Outcome(&'a str),
 }
 
+impl Route<'_> {
+    /// The path without what varies.
+    pub fn pattern(&self) -> &'static str {
+        match self {
+            Self::Ask(Api::Chat) => "/v1/chat/completions",
+            Self::Ask(Api::Responses) => "/v1/responses",
+            Self::Models => "/v1/models",
+            Self::Model(_) => "/v1/models/{model}",
+            Self::Stored(_) => "/v1/responses/{id}",
+            Self::Outcome(_) => "/v1/tallygate/runs/{run}/outcome",
+        }
+    }
+}
+
 /// The one route table. Paths are compared as they stand: no normal form that a provider might
 /// see otherwise. Clients differ in whether `/v1` belongs to their base URL.
 pub fn route<'a>(method: &Method, path: &'a str) -> Result<Route<'a>, Rejection> {

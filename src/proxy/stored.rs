@@ -1,9 +1,9 @@
 //! Answers that a provider keeps: read and deleted by the key that got them, and by no other.
 //! What is read is judged again, by the rules of now.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
-use http::{HeaderValue, Method, Response, StatusCode, header, request::Parts};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request::Parts};
 
 use super::{
     Proxy, answer,
@@ -25,6 +25,7 @@ use crate::{
         policy::{Batch, Key, OnBlock, Policy},
         record::{Event, JudgedCall, Subject},
     },
+    traces::{Trace, Wish},
 };
 
 /// Who asks for which answer.
@@ -32,6 +33,7 @@ pub struct Asked<'a> {
     pub live: &'a Live,
     pub key: &'a Key,
     pub policy: &'a Policy,
+    pub trace: Option<&'a Trace>,
     pub request_id: &'a Arc<str>,
     pub decision: &'a str,
     pub id: &'a str,
@@ -56,7 +58,11 @@ pub async fn answer(
     let path = format!("responses/{}", asked.id);
     let now_ms = proxy.clock.now_ms();
     let what = (head.method.clone(), path.as_str());
-    let reply = upstream::fetch(clients, &provider, what, &head.headers, now_ms).await?;
+    let headers = led(asked, &provider, &head.headers);
+    let reply = upstream::fetch(clients, &provider, what, &headers, now_ms).await?;
+    if let Some(trace) = asked.trace {
+        trace.reached(reply.status.as_u16());
+    }
     if reply.status == StatusCode::NOT_FOUND {
         return Err(not_found(asked));
     }
@@ -69,6 +75,21 @@ pub async fn answer(
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, json);
     Ok(response)
+}
+
+/// The client's headers; where the request is followed, with our span instead of the client's.
+fn led<'h>(
+    asked: &Asked<'_>,
+    provider: &Arc<Provider>,
+    headers: &'h HeaderMap,
+) -> Cow<'h, HeaderMap> {
+    let Some(trace) = asked.trace else {
+        return Cow::Borrowed(headers);
+    };
+    let mut headers = headers.clone();
+    trace.sent(provider, Wish::Kept);
+    trace.lead(&mut headers);
+    Cow::Owned(headers)
 }
 
 /// The provider that keeps the answer for this key.
@@ -141,6 +162,9 @@ fn judged(
     for judged in &whole.judged {
         let call = JudgedCall::of(&subject, &judged.judgement);
         let event = Event::CallJudged(Box::new(call));
+        if let Some(trace) = asked.trace {
+            trace.observe(&event);
+        }
         proxy
             .books
             .record(Some(Arc::clone(asked.request_id)), event);

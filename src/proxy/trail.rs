@@ -3,17 +3,17 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, request::Parts};
 
-use super::{live::Live, runs::InRun};
+use super::{Proxy, live::Live, relay::Body, runs::InRun};
 use crate::{
-    books::{Purse, RateView},
-    clock::Clock,
+    books::{Books, Purse, RateView},
     engine::{
         budget::Unit,
         policy::{Key, Policy},
-        record::Subject,
+        record::{Event, Subject},
     },
+    traces::{Began, Trace},
 };
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -27,19 +27,36 @@ pub struct Trail {
     pub started_ms: i64,
     pub subject: Subject,
     pub purse: Option<Arc<Purse>>,
+    /// Set if it is told of as a trace.
+    pub trace: Option<Trace>,
 }
 
 impl Trail {
-    pub fn new(clock: &Clock, peer: IpAddr) -> Self {
-        let fresh = clock.fresh_timed_id();
+    pub fn new(proxy: &Proxy, live: &Live, head: &Parts, peer: IpAddr) -> Self {
+        let (fresh, now_ms) = (proxy.clock.fresh_timed_id(), proxy.clock.now_ms());
+        let id = format!("req_{fresh}").into();
+        let began = Began {
+            request_id: &id,
+            at_ms: now_ms,
+            method: &head.method,
+            headers: &head.headers,
+        };
         Self {
-            id: format!("req_{fresh}").into(),
+            trace: Trace::begin(&proxy.traces, live.config.telemetry.as_deref(), &began),
+            id,
             peer,
             decision: format!("dec_{fresh}"),
-            started_ms: clock.now_ms(),
+            started_ms: now_ms,
             subject: Subject::default(),
             purse: None,
         }
+    }
+
+    pub fn record(&self, books: &Books, event: Event) {
+        if let Some(trace) = &self.trace {
+            trace.observe(&event);
+        }
+        books.record(Some(Arc::clone(&self.id)), event);
     }
 
     pub fn of(&mut self, key: &Key, live: &Live) {
@@ -57,7 +74,12 @@ impl Trail {
         }
     }
 
-    pub fn mark(&self, headers: &mut HeaderMap, now_ms: i64) {
+    /// The answer is there, or its head: marks it with what clients may know.
+    pub fn answered(&self, response: &mut Response<Body>, now_ms: i64) {
+        if let Some(trace) = &self.trace {
+            trace.answered(response.status().as_u16());
+        }
+        let headers = response.headers_mut();
         for (name, text) in [(REQUEST_ID, &*self.id), (DECISION, self.decision.as_str())] {
             if let Ok(value) = HeaderValue::from_str(text) {
                 headers.insert(name, value);

@@ -215,6 +215,9 @@ fn fault(error: &reqwest::Error, provider: &Provider) -> UpstreamFault {
 fn request(permit: &Permit, client_headers: &HeaderMap) -> Option<reqwest::Request> {
     let path = permit.api().path();
     let mut request = bare_request(permit.provider(), Method::POST, path, client_headers)?;
+    if let Some(trace) = permit.trace() {
+        trace.lead(request.headers_mut());
+    }
     *request.body_mut() = Some(permit.body().clone().into());
     Some(request)
 }

@@ -9,7 +9,7 @@ const ROW: &[&[&str]] = &[
     &["engine"],
     &["provider"],
     &["config", "store", "metrics"],
-    &["books", "approval", "failures", "webhook"],
+    &["books", "approval", "failures", "traces", "webhook"],
     &["proxy", "admin"],
     &["server"],
     &["app"],

@@ -41,5 +41,6 @@ mod store_down;
 mod streaming;
 mod support;
 mod tools;
+mod traces;
 mod transport;
 mod webhook;

@@ -33,6 +33,19 @@ pub enum Ruled {
     Spent,
 }
 
+impl Ruled {
+    /// As the state of an approval is called.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Approve => "approved",
+            Self::Reject { .. } => "rejected",
+            Self::Expire => "expired",
+            Self::Wait { .. } => "pending",
+            Self::Spent => "used",
+        }
+    }
+}
+
 /// A call that waits for a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Paused {

@@ -100,6 +100,7 @@ impl Permit {
     pub fn mark_sent_again(&mut self) {
         self.sent = true;
         self.sent_at = Some(Instant::now());
+        self.mark_attempt();
     }
 
     /// How many were made, the first included.
@@ -157,6 +158,6 @@ impl Permit {
             after_ms,
         };
         let event = Event::AttemptFailed(Box::new(failed));
-        self.books.record(Some(Arc::clone(&self.request_id)), event);
+        self.record(event);
     }
 }

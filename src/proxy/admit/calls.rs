@@ -71,7 +71,7 @@ impl Permit {
         let mut call = JudgedCall::of(&self.subject, &judged.judgement);
         call.delivered = judged.delivered;
         let event = Event::CallJudged(Box::new(call));
-        self.books.record(Some(Arc::clone(&self.request_id)), event);
+        self.record(event);
     }
 
     /// Set if calls were judged that a crash must not forget: done once they are on disk. What

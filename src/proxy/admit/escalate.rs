@@ -66,7 +66,7 @@ impl Permit {
                 outcome,
             };
             let event = Event::Escalation(Box::new(note));
-            self.books.record(Some(Arc::clone(&self.request_id)), event);
+            self.record(event);
         }
     }
 

@@ -77,6 +77,7 @@ pub(super) fn permit(
         sent: false,
         sent_at: None,
         started_ms: asked.started_ms,
+        trace: asked.trace.cloned(),
         target,
         spare,
         places,
@@ -230,6 +231,6 @@ impl Permit {
             tags: asked.run.map_or_else(Vec::new, |run| run.tags.clone()),
         };
         let event = Event::RequestStarted(Box::new(opening));
-        self.books.record(Some(Arc::clone(&self.request_id)), event);
+        self.record(event);
     }
 }

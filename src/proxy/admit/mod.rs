@@ -38,6 +38,7 @@ use crate::{
         tokens,
     },
     store::approvals::Parked,
+    traces::Trace,
 };
 
 /// Who asks, for what, by which rules.
@@ -49,6 +50,8 @@ pub struct Asked<'a> {
     pub run: Option<&'a InRun>,
     /// What the agent says it is: picks the routes.
     pub role: Option<&'a Role>,
+    /// Set if it is told of as a trace.
+    pub trace: Option<&'a Trace>,
     pub request_id: &'a Arc<str>,
     pub started_ms: i64,
     /// It came faster than a burst that only counts would let it.

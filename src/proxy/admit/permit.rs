@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::HeaderValue;
+use http::{HeaderValue, StatusCode};
 use tokio::time::Instant;
 
 use super::{
@@ -27,6 +27,7 @@ use crate::{
         record::{Event, Refused, Subject},
     },
     metrics::Metrics,
+    traces::{Trace, Wish},
 };
 
 /// The right to send one request, and the duty to settle it: once, with what was used. One
@@ -68,6 +69,8 @@ pub struct Permit {
     /// When; for what is counted.
     pub(super) sent_at: Option<Instant>,
     pub(super) started_ms: i64,
+    /// Set if the request is told of as a trace.
+    pub(super) trace: Option<Trace>,
 }
 
 impl Permit {
@@ -157,10 +160,25 @@ impl Permit {
         self.sent = true;
         self.sent_at = Some(now);
         self.metrics().added(now - read);
+        self.mark_attempt();
+    }
+
+    pub(super) fn mark_attempt(&self) {
+        if let Some(trace) = &self.trace {
+            let wish = Wish::Answer(self.api, &self.target.model);
+            trace.sent(&self.target.provider, wish);
+        }
+    }
+
+    pub fn trace(&self) -> Option<&Trace> {
+        self.trace.as_ref()
     }
 
     /// The head of the provider's answer is there.
-    pub fn mark_answered(&self) {
+    pub fn mark_answered(&self, status: StatusCode) {
+        if let Some(trace) = &self.trace {
+            trace.reached(status.as_u16());
+        }
         if let Some(sent) = self.sent_at {
             let provider = &self.target.provider.name;
             self.metrics().upstream(provider, sent.elapsed());
@@ -172,6 +190,9 @@ impl Permit {
         if let Some(sent) = self.sent_at {
             let provider = &self.target.provider.name;
             self.metrics().first_piece(provider, sent.elapsed());
+        }
+        if let Some(trace) = &self.trace {
+            trace.first_piece();
         }
     }
 
@@ -212,6 +233,14 @@ impl Permit {
         })
     }
 
+    /// Into the ledger, and into the trace.
+    pub(super) fn record(&self, event: Event) {
+        if let Some(trace) = &self.trace {
+            trace.observe(&event);
+        }
+        self.books.record(Some(Arc::clone(&self.request_id)), event);
+    }
+
     /// Beside the settlement, so that the ledger names the limit.
     pub fn record_refused(&self, rejection: &Rejection, told: &Told) {
         let refused = Refused {
@@ -223,7 +252,7 @@ impl Permit {
             duration_ms: self.clock.now_ms() - self.started_ms,
         };
         let event = Event::RequestRefused(Box::new(refused));
-        self.books.record(Some(Arc::clone(&self.request_id)), event);
+        self.record(event);
     }
 
     /// Nothing was sent, and nothing will be: everything goes back.

@@ -68,7 +68,7 @@ impl Permit {
             duration_ms: now_ms - self.started_ms,
         };
         let event = Event::RequestSettled(Box::new(closing));
-        self.books.record(Some(Arc::clone(&self.request_id)), event);
+        self.record(event);
     }
 
     /// Nano-dollars.

@@ -7,6 +7,7 @@ pub mod answer;
 pub mod client;
 pub mod h2;
 pub mod ledger;
+pub mod otlp;
 pub mod packed;
 pub mod process;
 pub mod proxy;

@@ -18,6 +18,7 @@ mod query;
 mod routes;
 pub mod runs;
 mod sessions;
+pub mod simulate;
 mod spend;
 mod stream;
 mod table;

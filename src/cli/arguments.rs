@@ -149,6 +149,26 @@ pub(super) enum PoliciesCommand {
     /// Turn a published version into one that serves nobody
     #[command(after_help = "Example:\n  tallygate policies archive demo@1")]
     Archive { version: String },
+    /// What another version would have decided about what is on record; exit code 3 if anything
+    #[command(
+        after_help = "It reads the ledger and changes nothing. Without --key it looks at what any version of the same policy judged. Clients and models are taken to have done the same; what only content could tell is listed as not decidable.\n\nExample:\n  tallygate policies simulate demo@2 --since 7d\n  tallygate policies simulate strict.toml --key research --json"
+    )]
+    Simulate {
+        /// A version such as demo@2, or a policy file
+        policy: String,
+        /// Not before: 2027-06-30T12:00:00Z, 2027-06-30 (UTC), or 7d, 24h, 30m before now; taken down to the full hour
+        #[arg(long, default_value = "7d")]
+        since: String,
+        /// Before; written like --since
+        #[arg(long)]
+        until: Option<String>,
+        /// Of this key, whatever policy it had then
+        #[arg(long)]
+        key: Option<String>,
+        /// For machines
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Subcommand)]

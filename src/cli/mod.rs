@@ -14,6 +14,7 @@ mod policies;
 mod progress;
 mod runs;
 mod serve;
+mod simulate;
 mod spend;
 
 use std::{
@@ -56,13 +57,7 @@ pub fn run() -> ExitCode {
         Command::Spend { json } => spend::spend(file, json),
         Command::Approvals(command) => approve(file, &command),
         Command::Runs(command) => look_at_runs(file, &command),
-        Command::Policies(command) => match command {
-            PoliciesCommand::List { json } => policies::list(file, json),
-            PoliciesCommand::Show { version } => policies::show(file, &version),
-            PoliciesCommand::Diff { one, other } => policies::diff(file, &one, &other),
-            PoliciesCommand::Publish { version } => policies::publish(file, &version),
-            PoliciesCommand::Archive { version } => policies::archive(file, &version),
-        },
+        Command::Policies(command) => change_rules(file, &command),
         Command::Ledger(command) => records(file, command),
         Command::Health => health::health(file),
     };
@@ -71,6 +66,31 @@ pub fn run() -> ExitCode {
         Err(error) => {
             eprintln!("tallygate: {error:#}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+fn change_rules(file: &Path, command: &PoliciesCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        PoliciesCommand::List { json } => policies::list(file, *json),
+        PoliciesCommand::Show { version } => policies::show(file, version),
+        PoliciesCommand::Diff { one, other } => policies::diff(file, one, other),
+        PoliciesCommand::Publish { version } => policies::publish(file, version),
+        PoliciesCommand::Archive { version } => policies::archive(file, version),
+        PoliciesCommand::Simulate {
+            policy,
+            since,
+            until,
+            key,
+            json,
+        } => {
+            let asked = simulate::Asked {
+                policy,
+                since,
+                until: until.as_deref(),
+                key: key.as_deref(),
+            };
+            simulate::run(file, &asked, *json)
         }
     }
 }

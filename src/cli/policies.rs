@@ -184,7 +184,7 @@ fn sealed(config: &Config) -> anyhow::Result<Vec<Edition>> {
     })
 }
 
-fn find<'c>(config: &'c Config, label: &str) -> anyhow::Result<&'c PolicyFile> {
+pub(super) fn find<'c>(config: &'c Config, label: &str) -> anyhow::Result<&'c PolicyFile> {
     let found = config
         .policy_files
         .iter()

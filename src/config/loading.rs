@@ -61,6 +61,16 @@ impl<'e> Loading<'e> {
         }
     }
 
+    /// What was read, unless there was a mistake.
+    pub fn checked<T>(self, read: Option<T>) -> Result<T, ConfigError> {
+        let problems = self.mistakes.into_inner();
+        let sources = self.sources.into_inner();
+        match read {
+            Some(read) if problems.is_empty() => Ok(read),
+            _ => Err(ConfigError { problems, sources }),
+        }
+    }
+
     /// The configuration, unless there was a mistake.
     pub fn finish(self, config: Option<Config>) -> Result<Config, ConfigError> {
         let sources = self.sources.into_inner();

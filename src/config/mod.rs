@@ -354,6 +354,14 @@ impl Config {
         }
     }
 
+    /// Reads a policy that stands anywhere, as if it belonged to this configuration.
+    ///
+    /// # Errors
+    /// All mistakes in it.
+    pub fn policy_in(&self, file: &Path) -> Result<Arc<Policy>, ConfigError> {
+        policies::of_file(self, file).map(Arc::new)
+    }
+
     /// Reads the file and everything it names.
     ///
     /// # Errors

@@ -5,8 +5,8 @@ use std::{fs, path::Path, sync::Arc};
 use toml::de::DeValue;
 
 use super::{
-    PolicyFile, budget, digest,
-    loading::{Document, cannot_read},
+    Config, ConfigError, PolicyFile, budget, digest,
+    loading::{Document, Loading, cannot_read},
     providers::Providers,
     reader::{Place, Table},
     runs,
@@ -109,6 +109,25 @@ impl Policies {
         ids.dedup();
         format!("no policy {id:?} in policies_dir{}", suggestion(id, ids))
     }
+}
+
+/// Reads a policy that need not stand in `policies_dir`, beside the rest of this configuration.
+pub(super) fn of_file(config: &Config, file: &Path) -> Result<Policy, ConfigError> {
+    let loading = Loading::new(&|_| None);
+    let providers = Providers {
+        all: config.providers.clone(),
+        names: config.providers.iter().map(|one| &*one.name).collect(),
+    };
+    let none = Policies {
+        all: Vec::new(),
+        files: Vec::new(),
+        complete: true,
+    };
+    let read = Document::open(&loading, file).and_then(|document| {
+        let read = |table: &mut Table<'_>| policy(table, &none, &providers, &config.contracts);
+        document.read(read).flatten()
+    });
+    loading.checked(read)
 }
 
 fn binding(policy: &Arc<Policy>) -> Binding {

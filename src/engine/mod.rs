@@ -15,6 +15,7 @@ pub mod names;
 pub mod policy;
 pub mod pricing;
 pub mod record;
+pub mod replay;
 pub mod responses;
 pub mod run;
 pub mod sse;

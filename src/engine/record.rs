@@ -145,6 +145,8 @@ pub struct Opening {
     pub stream: bool,
     pub reserved_nano_usd: u64,
     pub reserved_tokens: u64,
+    /// Of these, for the input of one attempt.
+    pub input_bound: u64,
     pub output_cap: Option<u64>,
     /// SHA-256 of the request body.
     pub body_sha256: String,
@@ -158,6 +160,12 @@ pub struct Opening {
     /// The request whose parked answer this one is given: no provider is asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resumes: Option<Arc<str>>,
+    /// SHA-256 of the conversation up to its last user input, where rules looked at it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input_sha256: Option<Arc<str>>,
+    /// Data from outside stood in that conversation.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub tainted: bool,
     /// What the client calls its run besides its name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<Box<str>>,

@@ -95,6 +95,13 @@ impl Live {
         }
     }
 
+    /// The same of a provider by its name.
+    pub fn rates_at(&self, provider: &str, names: &[&str], at_ms: i64) -> Option<Arc<RatesAt>> {
+        let mut providers = self.config.providers.iter();
+        let provider = providers.find(|one| &*one.name == provider)?;
+        self.rates(provider, names, at_ms)
+    }
+
     /// The price of a model at `provider`, known by one of `names`: the operator's own, else
     /// the table's for the last of them. `None` when there is none.
     pub fn rates(

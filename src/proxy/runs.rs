@@ -95,6 +95,17 @@ impl InRun {
         self.open.as_ref().map(|open| Arc::clone(&open.id))
     }
 
+    /// The last user input, as a digest. `None`: the conversation cannot be seen.
+    pub fn input(&self) -> Option<Arc<str>> {
+        let input = self.conversation.input.as_str();
+        (!input.is_empty()).then(|| input.into())
+    }
+
+    /// Whether data from outside stands in the request's own conversation.
+    pub fn brings_taint(&self) -> bool {
+        self.conversation.tainted
+    }
+
     /// Routes that its requests pass over.
     pub fn passed_over(&self) -> u32 {
         let open = self.open.as_ref();

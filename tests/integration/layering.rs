@@ -28,6 +28,7 @@ const ENGINE_ROW: &[&[&str]] = &[
     &["record", "chat"],
     &["guard"],
     &["responses"],
+    &["replay"],
 ];
 
 /// The decision core reads no clock and writes no log: what it needs is handed to it.

@@ -37,6 +37,7 @@ mod reload;
 mod resending;
 mod responses;
 mod runs;
+mod simulate;
 mod store_down;
 mod streaming;
 mod support;

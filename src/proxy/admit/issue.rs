@@ -222,12 +222,15 @@ impl Permit {
             stream: self.stream,
             reserved_nano_usd: reserved.map_or(0, |held| held.cost),
             reserved_tokens: reserved.map_or(0, |held| held.tokens),
+            input_bound: reserved.map_or(0, Reservation::input_tokens),
             output_cap: cap,
             body_sha256: hex::encode(Sha256::digest(body)),
             warnings,
             would_refuse: would_refuse(asked, reserved),
             tools,
             resumes,
+            input_sha256: asked.run.and_then(InRun::input),
+            tainted: asked.run.is_some_and(InRun::brings_taint),
             tags: asked.run.map_or_else(Vec::new, |run| run.tags.clone()),
         };
         let event = Event::RequestStarted(Box::new(opening));

@@ -164,7 +164,9 @@ async fn open(
     let mut seals = Seals::new(store.seals().await?);
     let fresh = config.check_seals(&seals)?;
     let local = config.store.on_down == OnDown::Local;
-    let books = Books::open(Box::new(store), clock.clone(), local).await?;
+    let books = Books::open(Box::new(store), clock.clone(), local)
+        .await
+        .with_context(|| format!("{}: nothing can be written to it", path.display()))?;
     let version = env!("CARGO_PKG_VERSION");
     books.record(None, Event::Started { version });
     seals.add(fresh.clone());

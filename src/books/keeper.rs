@@ -158,7 +158,8 @@ pub async fn run(
     }
 }
 
-/// Takes in what became of approvals, here or by another process.
+/// Takes in what became of approvals, here or by another process. It writes, so it finds out that
+/// the store is down, or back, where nobody asks for anything.
 async fn sweep(store: &mut dyn Store, shared: &Shared, pending: &mut Pending) {
     let now_ms = shared.clock.now_ms();
     match store.unnoted(now_ms).await {
@@ -175,8 +176,9 @@ async fn sweep(store: &mut dyn Store, shared: &Shared, pending: &mut Pending) {
                 .queued
                 .fetch_add(pending.noted.len(), Ordering::AcqRel);
         }
-        Err(error) => tracing::warn!(%error, "what became of approvals could not be read"),
+        Err(error) => return shared.fail(&error),
     }
+    shared.recovered();
 }
 
 /// What could not be forgotten now is tried again at a later tick.

@@ -252,6 +252,7 @@ async fn twenty_crashes_under_load_never_pass_a_limit_nor_forget_what_was_served
         upstream.hit((before + 30).min(LIMIT)).await;
         process.kill().await;
         while load.join_next().await.is_some() {}
+        ledger::holds(&setup);
         process = process.start_again(&setup).await;
         let served = upstream.hits();
         let account = "key/k1/requests/total";
@@ -265,4 +266,31 @@ async fn twenty_crashes_under_load_never_pass_a_limit_nor_forget_what_was_served
         );
         assert!(counted <= LIMIT, "round {round}: {counted} counted");
     }
+}
+
+/// Each of these requests waits for a commit, so that every kill meets one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_while_it_commits_the_chain_holds_and_knows_all_that_was_sent() {
+    let upstream = Upstream::start().await;
+    let setup = Setup::to(&upstream).tables("[ledger]\ndurability = \"before_release\"");
+    let (setup, mut process) = Process::start(setup).await;
+    for _ in 0..10 {
+        let before = upstream.hits();
+        let mut load = tokio::task::JoinSet::new();
+        for _ in 0..8 {
+            let client = process.client();
+            load.spawn(async move { while client.tries("hi").await == Some(200) {} });
+        }
+        upstream.hit(before + 10).await;
+        process.kill().await;
+        while load.join_next().await.is_some() {}
+        ledger::holds(&setup);
+        let database = ledger::database(&setup);
+        let started = ledger::records(&database, "request_started", 0).await;
+        assert!(started.len() >= upstream.hits());
+        process = process.start_again(&setup).await;
+    }
+    process.signal("TERM").await;
+    assert_eq!(process.ended().await, Some(0));
+    ledger::holds(&setup);
 }

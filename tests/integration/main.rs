@@ -25,6 +25,7 @@ mod escalations;
 mod events;
 mod failover;
 mod framing;
+mod full_disk;
 mod layering;
 mod ledger;
 mod limits;

@@ -1,26 +1,11 @@
 //! A database that does not answer, because another program has locked it.
 
 use serde_json::json;
-use sqlx::{Connection as _, Executor as _, SqliteConnection, sqlite::SqliteConnectOptions};
 
-use crate::support::{Process, Setup, TestProxy, Upstream, eventually, ledger};
-
-/// Holds the database so that nobody else can write.
-struct Lock(SqliteConnection);
-
-impl Lock {
-    async fn on(setup: &Setup) -> Self {
-        let file = ledger::database(setup);
-        let options = SqliteConnectOptions::new().filename(file);
-        let mut connection = SqliteConnection::connect_with(&options).await.unwrap();
-        connection.execute("BEGIN IMMEDIATE").await.unwrap();
-        Self(connection)
-    }
-
-    async fn release(self) {
-        self.0.close().await.unwrap();
-    }
-}
+use crate::support::{
+    Process, Setup, TestProxy, Upstream, eventually,
+    ledger::{self, Lock},
+};
 
 async fn is_ready(proxy: &TestProxy) -> bool {
     proxy.admin().get("/readyz").await.status == 200

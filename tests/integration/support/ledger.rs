@@ -2,16 +2,36 @@
 
 use std::{
     path::{Path, PathBuf},
+    process::{Command, Output},
     time::Duration,
 };
 
 use serde_json::Value;
-use sqlx::{Connection, Row, sqlite::SqliteConnectOptions};
+use sqlx::{Connection, Executor as _, Row, sqlite::SqliteConnectOptions};
 
 use super::{Setup, within};
 
 pub fn database(setup: &Setup) -> PathBuf {
     setup.dir().join("var/tallygate.db")
+}
+
+/// Fails the test unless `tallygate ledger verify` finds that the chain holds.
+pub fn holds(setup: &Setup) {
+    let verify = run(setup, "verify");
+    assert!(verify.status.success(), "{verify:?}");
+}
+
+/// All that `tallygate ledger export` writes.
+pub fn exported(setup: &Setup) -> String {
+    String::from_utf8(run(setup, "export").stdout).unwrap()
+}
+
+fn run(setup: &Setup, command: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tallygate"))
+        .args(["ledger", command, "--config"])
+        .arg(setup.file())
+        .output()
+        .unwrap()
 }
 
 /// All records of `kind` in their order, once at least `count` are on disk. Records are written
@@ -77,4 +97,23 @@ pub async fn forge(setup: &Setup, seq: i64) {
     let done = query.bind(seq).execute(&mut connection).await.unwrap();
     assert_eq!(done.rows_affected(), 1);
     connection.close().await.unwrap();
+}
+
+/// Holds the database so that nobody else can write.
+pub struct Lock(sqlx::SqliteConnection);
+
+impl Lock {
+    pub async fn on(setup: &Setup) -> Self {
+        let file = database(setup);
+        let options = SqliteConnectOptions::new().filename(file);
+        let mut connection = sqlx::SqliteConnection::connect_with(&options)
+            .await
+            .unwrap();
+        connection.execute("BEGIN IMMEDIATE").await.unwrap();
+        Self(connection)
+    }
+
+    pub async fn release(self) {
+        self.0.close().await.unwrap();
+    }
 }

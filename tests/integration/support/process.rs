@@ -26,10 +26,15 @@ pub struct Process {
 impl Process {
     /// Returns when both planes accept connections.
     pub async fn start(setup: Setup) -> (Setup, Self) {
+        Self::start_after(setup, "").await
+    }
+
+    /// The same from a shell that did `before`, such as to set a limit.
+    pub async fn start_after(setup: Setup, before: &str) -> (Setup, Self) {
         let [listen, admin] = free_ports();
         let setup = setup.ports(listen, admin);
         setup.write();
-        let process = Self::restart(&setup, listen, admin).await;
+        let process = Self::restart(&setup, listen, admin, before).await;
         (setup, process)
     }
 
@@ -37,17 +42,17 @@ impl Process {
     pub async fn start_again(self, setup: &Setup) -> Self {
         let (listen, admin) = (self.listen.port(), self.admin.port());
         drop(self);
-        Self::restart(setup, listen, admin).await
+        Self::restart(setup, listen, admin, "").await
     }
 
-    async fn restart(setup: &Setup, listen: u16, admin: u16) -> Self {
+    async fn restart(setup: &Setup, listen: u16, admin: u16, before: &str) -> Self {
         let log = setup.dir().join("log.txt");
         let output = File::options()
             .create(true)
             .append(true)
             .open(&log)
             .unwrap();
-        let child = serve(setup)
+        let child = serve(setup, before)
             .stdout(output.try_clone().unwrap())
             .stderr(output)
             .spawn()
@@ -76,6 +81,16 @@ impl Process {
         Client::new(self.admin, "").without_key()
     }
 
+    /// The control plane with a token.
+    pub fn operator(&self, token: &str) -> Client {
+        Client::new(self.admin, token)
+    }
+
+    /// As the system knows it.
+    pub fn id(&self) -> u32 {
+        self.child.id().expect("a running process")
+    }
+
     /// All that it has written to its outputs so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
@@ -88,7 +103,7 @@ impl Process {
 
     /// `HUP`, `TERM`, …
     pub async fn signal(&self, name: &str) {
-        let id = self.child.id().expect("a running process").to_string();
+        let id = self.id().to_string();
         let sent = Command::new("kill")
             .args(["-s", name, &id])
             .status()
@@ -115,7 +130,12 @@ impl Process {
 
     /// A start that ends by itself: the exit code and all that was printed.
     pub async fn fails(setup: &Setup) -> (Option<i32>, String) {
-        let output = within("the start to fail", serve(setup).output())
+        Self::fails_after(setup, "").await
+    }
+
+    /// The same from a shell that did `before`.
+    pub async fn fails_after(setup: &Setup, before: &str) -> (Option<i32>, String) {
+        let output = within("the start to fail", serve(setup, before).output())
             .await
             .unwrap();
         let printed = [output.stdout, output.stderr].concat();
@@ -144,8 +164,11 @@ impl Process {
 }
 
 /// Says as much as it can, so that what must not be logged would be.
-fn serve(setup: &Setup) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tallygate"));
+fn serve(setup: &Setup, before: &str) -> Command {
+    // The shell becomes the product, so that both are one process.
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(format!("{before}\nexec \"$@\""));
+    command.arg("sh").arg(env!("CARGO_BIN_EXE_tallygate"));
     command.arg("serve").arg("--config").arg(setup.file());
     command
         .env("RUST_LOG", "trace")

@@ -10,7 +10,9 @@ use std::{
 };
 
 use crate::{
-    engine::budget::{Lease, LimitSpec, MINUTE_MS, Period, Sliding, Unit, Window, bucket},
+    engine::budget::{
+        Lease, LimitNote, LimitSpec, MINUTE_MS, Period, Sliding, Unit, Window, bucket,
+    },
     store::{BookEntry, GrantReply, GrantRequest},
 };
 
@@ -40,8 +42,8 @@ pub struct State {
     pub dirty: bool,
     last_asked_ms: i64,
     last_used_ms: i64,
-    /// What the store said when it had no more, and when.
-    exhausted: Option<(i64, GrantReply)>,
+    /// When the store said that it had no more.
+    exhausted: Option<i64>,
     /// Sliding windows: what still counts, as far as this process knows.
     counted: Sliding,
     /// Sliding windows: something was taken that the store did not give.
@@ -54,9 +56,15 @@ struct Slot {
     /// Changes of what was spent that the store does not know yet.
     unwritten: BTreeMap<i64, i64>,
     changed: bool,
-    /// What stands in the store as spent, as far as was told and written since: for accounts
-    /// that only count, which are never told that there is no more.
+    /// What stands in the store as spent, as far as was told and written since.
     told: Option<u64>,
+}
+
+/// What all have used of an account, and what this process has reserved beside that.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Standing {
+    pub used: u64,
+    pub reserved: u64,
 }
 
 /// How an account stands, for a refusal or a header.
@@ -216,11 +224,7 @@ impl State {
         } else {
             self.headroom(now_ms) < self.ahead / 2
         };
-        let recent = self
-            .exhausted
-            .as_ref()
-            .is_some_and(|(at, _)| now_ms - at < BELIEVE_MS);
-        let ask = low && !self.asked && !recent;
+        let ask = low && !self.asked && !self.exhausted(now_ms);
         self.asked |= ask;
         ask
     }
@@ -277,7 +281,7 @@ impl State {
             self.helped = !request.rows;
         }
         if short {
-            self.exhausted = Some((now_ms, reply));
+            self.exhausted = Some(now_ms);
         } else if request.needed > 0 {
             self.exhausted = None;
         }
@@ -313,9 +317,7 @@ impl State {
 
     /// `true` while the store's "there is no more" is believed.
     pub fn exhausted(&self, now_ms: i64) -> bool {
-        self.exhausted
-            .as_ref()
-            .is_some_and(|(at, _)| now_ms - at < BELIEVE_MS)
+        self.exhausted.is_some_and(|at| now_ms - at < BELIEVE_MS)
     }
 
     /// How the account stands as far as the store and we know.
@@ -329,15 +331,53 @@ impl State {
                 fits_at_ms,
             };
         }
-        let refused = self.exhausted.as_ref().map(|(_, reply)| reply.spent);
         let slot = self.slot(now_ms);
-        let told = refused.or(slot.told).unwrap_or(0);
-        let unwritten: i64 = slot.unwritten.values().sum();
         View {
-            used: told.saturating_add_signed(unwritten),
+            used: slot.used(),
             reserved: slot.lease.reserved,
             resets_at_ms: slot.period.end_ms,
             fits_at_ms: None,
+        }
+    }
+
+    /// How it stands in the period that holds `now_ms`.
+    pub fn standing(&mut self, now_ms: i64) -> Standing {
+        if self.sliding() {
+            return self.sliding_standing(now_ms);
+        }
+        self.slot(now_ms).standing()
+    }
+
+    /// The same in the period in which something was `booked`; all zero once that is forgotten.
+    pub fn standing_of(&mut self, booked: i64, now_ms: i64) -> Standing {
+        if self.sliding() {
+            return self.sliding_standing(now_ms);
+        }
+        let of = |slot: &&Slot| slot.period.start_ms == booked;
+        let slot = self.slots.iter().find(of);
+        slot.map_or_else(Standing::default, Slot::standing)
+    }
+
+    /// What was admitted counts as used.
+    fn sliding_standing(&mut self, now_ms: i64) -> Standing {
+        Standing {
+            used: self.rate(now_ms).0,
+            reserved: 0,
+        }
+    }
+
+    /// What the ledger is told of a change.
+    pub fn note(&self, before: Standing, after: Standing) -> LimitNote {
+        LimitNote {
+            name: self.spec.name,
+            account: Arc::clone(&self.spec.account),
+            unit: self.unit().name(),
+            limit: self.spec.limit,
+            used: before.used,
+            reserved: before.reserved,
+            used_after: after.used,
+            reserved_after: after.reserved,
+            needed: None,
         }
     }
 
@@ -393,6 +433,20 @@ impl State {
                 .slots
                 .iter()
                 .all(|slot| slot.lease.granted == 0 && !slot.changed)
+    }
+}
+
+impl Slot {
+    fn used(&self) -> u64 {
+        let unwritten: i64 = self.unwritten.values().sum();
+        self.told.unwrap_or(0).saturating_add_signed(unwritten)
+    }
+
+    fn standing(&self) -> Standing {
+        Standing {
+            used: self.used(),
+            reserved: self.lease.reserved,
+        }
     }
 }
 

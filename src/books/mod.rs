@@ -40,7 +40,7 @@ pub use self::{
 use crate::{
     clock::Clock,
     engine::{
-        budget::{LimitSpec, Unit, Window},
+        budget::{LimitNote, LimitSpec, Unit, Window},
         money::Money,
         policy::{Edition, Status},
         record::{Event, Record, Summary},
@@ -97,6 +97,8 @@ pub enum Refusal {
 pub struct Shortfall {
     /// As in the configuration.
     pub name: &'static str,
+    /// Empty: it is counted in no account.
+    pub account: Arc<str>,
     pub subject: Arc<str>,
     pub unit: Unit,
     pub window: Window,
@@ -114,6 +116,7 @@ impl Default for Shortfall {
     fn default() -> Self {
         Self {
             name: "",
+            account: "".into(),
             subject: "".into(),
             unit: Unit::Requests,
             window: Window::Total,
@@ -135,6 +138,21 @@ impl Shortfall {
             "rate_limit_exceeded"
         } else {
             "insufficient_quota"
+        }
+    }
+
+    /// How the limit stands; nothing was taken from it.
+    pub fn note(&self) -> LimitNote {
+        LimitNote {
+            name: self.name,
+            account: Arc::clone(&self.account),
+            unit: self.unit.name(),
+            limit: self.limit,
+            used: self.used,
+            reserved: self.reserved,
+            used_after: self.used,
+            reserved_after: self.reserved,
+            needed: Some(self.needed),
         }
     }
 

@@ -14,7 +14,7 @@ use super::{
     need::Need,
     reservation::{Held, Reservation},
 };
-use crate::engine::budget::{Unit, Window, largest};
+use crate::engine::budget::{LimitNote, Unit, Window, largest};
 
 /// The accounts of one key, in the order in which they are checked and locked.
 pub struct Purse {
@@ -199,9 +199,9 @@ impl Purse {
             self.make_do(&mut states, books.is_alone(), need, now_ms)?
         };
         let would_refuse = would_refuse(&mut states, need, now_ms);
-        let held = self.take(books, &mut states, need, cap, now_ms);
+        let taken = self.take(books, &mut states, need, cap, now_ms);
         drop(states);
-        let mut reservation = Reservation::new(books, held, need, cap, slot, now_ms);
+        let mut reservation = Reservation::new(books, taken, need, cap, slot, now_ms);
         reservation.would_refuse = would_refuse;
         Ok(reservation)
     }
@@ -271,15 +271,19 @@ impl Purse {
         need: &Need,
         cap: u64,
         now_ms: i64,
-    ) -> Vec<Held> {
+    ) -> (Vec<Held>, Vec<LimitNote>) {
         let mut held = Vec::with_capacity(states.len());
+        let mut notes = Vec::with_capacity(states.len());
         for (state, account) in states.iter_mut().zip(&self.accounts) {
             let unit = state.unit();
             let amount = need.amount(unit, cap);
+            let before = state.standing(now_ms);
             let booked = books.take(account, state, amount, now_ms);
+            let after = state.standing(now_ms);
+            notes.push(state.note(before, after));
             held.push(Held::new(account, unit, booked, amount));
         }
-        held
+        (held, notes)
     }
 
     /// The per-minute limits of this key, from memory alone.
@@ -369,6 +373,7 @@ fn shortfall(state: &State, view: View, needed: u64, now_ms: i64) -> Shortfall {
         .map(|at| u64::try_from(at - now_ms).unwrap_or(0).max(1));
     Shortfall {
         name: spec.name,
+        account: Arc::clone(&spec.account),
         subject: Arc::clone(&spec.subject),
         unit: spec.unit,
         window: spec.window,

@@ -12,7 +12,7 @@ use super::{
     need::Need,
     purse::OpenSlot,
 };
-use crate::engine::budget::Unit;
+use crate::engine::budget::{LimitNote, Unit};
 
 /// What a request used in the end.
 #[derive(Debug, Clone, Copy, Default)]
@@ -33,6 +33,8 @@ pub struct Reservation {
     pub tokens: u64,
     /// The limits that only count, and that it passed.
     pub would_refuse: Vec<Shortfall>,
+    /// How its limits stood before and after it was made; taken out for the record.
+    pub notes: Vec<LimitNote>,
     growth: Option<Growth>,
     open: Option<OpenSlot>,
     now_ms: i64,
@@ -89,7 +91,8 @@ impl Held {
 
     /// Fills the parts in the order in which they were taken; what is more than all of them
     /// counts for the last.
-    fn settle(&self, state: &mut MutexGuard<'_, State>, mut used: u64, now_ms: i64) {
+    fn settle(&self, state: &mut MutexGuard<'_, State>, mut used: u64, now_ms: i64) -> LimitNote {
+        let before = state.standing_of(self.first.booked, now_ms);
         let mut parts = std::iter::once(&self.first).chain(&self.later).peekable();
         while let Some(part) = parts.next() {
             let here = match parts.peek() {
@@ -99,13 +102,15 @@ impl Held {
             used -= here;
             state.settle(part.booked, part.amount, here, now_ms);
         }
+        let after = state.standing_of(self.first.booked, now_ms);
+        state.note(before, after)
     }
 }
 
 impl Reservation {
     pub(super) fn new(
         books: &Books,
-        held: Vec<Held>,
+        (held, notes): (Vec<Held>, Vec<LimitNote>),
         need: &Need,
         cap: u64,
         open: OpenSlot,
@@ -119,6 +124,7 @@ impl Reservation {
             tokens: need.amount(Unit::Tokens, cap),
             need: need.clone(),
             would_refuse: Vec::new(),
+            notes,
             growth: None,
             open: Some(open),
             now_ms,
@@ -160,13 +166,13 @@ impl Reservation {
         covered
     }
 
-    /// Replaces what was held by what was used.
-    pub fn settle(mut self, actual: Actual, now_ms: i64) {
+    /// Replaces what was held by what was used. Tells how the limits stood before and after.
+    pub fn settle(mut self, actual: Actual, now_ms: i64) -> Vec<LimitNote> {
         self.close(now_ms, |held| match held.unit {
             Unit::Requests => held.amount(),
             Unit::Tokens => actual.tokens,
             Unit::Cost => actual.cost,
-        });
+        })
     }
 
     /// Nothing was sent: everything goes back, and nothing counts.
@@ -174,13 +180,15 @@ impl Reservation {
         self.close(now_ms, |_| 0);
     }
 
-    fn close(&mut self, now_ms: i64, used: impl Fn(&Held) -> u64) {
+    fn close(&mut self, now_ms: i64, used: impl Fn(&Held) -> u64) -> Vec<LimitNote> {
+        let mut notes = Vec::with_capacity(self.held.len());
         for held in std::mem::take(&mut self.held) {
             let mut state = held.account.lock();
-            held.settle(&mut state, used(&held), now_ms);
+            notes.push(held.settle(&mut state, used(&held), now_ms));
             self.books.note(&held.account, &mut state);
         }
         self.open = None;
+        notes
     }
 }
 

@@ -14,6 +14,7 @@ use super::{block_on, instant::instant, print, progress::Progress};
 use crate::{
     clock::Clock,
     config::{Config, StoreUrl},
+    engine::money::Money,
     store::{
         Chain, LedgerLine,
         export::{Export, Form, Selection},
@@ -146,8 +147,33 @@ fn text_line(line: &LedgerLine) -> String {
         .filter(|(name, value)| !matches!(name.as_str(), "at" | "kind") && !value.is_null())
         .map(|(name, value)| match value {
             Value::String(text) => format!("{name}={text}"),
+            Value::Array(limits) if name == "limits" => {
+                let limits: Vec<String> = limits.iter().map(limit_text).collect();
+                format!("limits=[{}]", limits.join(", "))
+            }
             other => format!("{name}={other}"),
         })
         .collect();
     format!("{} {time:.3} {kind} {}", line.seq, rest.join(" "))
+}
+
+/// What was used and reserved of a limit before and after: `daily_tokens 70+0→70+120 of 1000`.
+fn limit_text(limit: &Value) -> String {
+    let text = |name| limit.get(name).and_then(Value::as_str).unwrap_or("?");
+    let count = |name| limit.get(name).and_then(Value::as_u64).unwrap_or_default();
+    let amount = |name| match text("unit") {
+        "usd" => Money::from_nanos(count(name)).to_string(),
+        _ => count(name).to_string(),
+    };
+    let needed = limit.get("needed").map(|_| amount("needed"));
+    let needed = needed.map_or_else(String::new, |needed| format!(", needed {needed}"));
+    format!(
+        "{} {}+{}→{}+{} of {}{needed}",
+        text("name"),
+        amount("used"),
+        amount("reserved"),
+        amount("used_after"),
+        amount("reserved_after"),
+        amount("limit")
+    )
 }

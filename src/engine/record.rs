@@ -7,6 +7,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::{
+    budget::LimitNote,
     chain::{GuardResult, Judgement},
     names::clean_name,
     run::{Action, Effect, Reason, Report, Taken},
@@ -147,6 +148,9 @@ pub struct Opening {
     pub reserved_tokens: u64,
     /// Of these, for the input of one attempt.
     pub input_bound: u64,
+    /// All limits that had to leave room, before and after the reservation.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<LimitNote>,
     pub output_cap: Option<u64>,
     /// SHA-256 of the request body.
     pub body_sha256: String,
@@ -227,6 +231,9 @@ pub struct Closing {
     pub outcome: Outcome,
     pub status: u16,
     pub tool_calls: u64,
+    /// The same limits, before and after what was reserved became what was used.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<LimitNote>,
     pub duration_ms: i64,
 }
 
@@ -302,6 +309,9 @@ pub struct Refused {
     /// The limit that said no, if one did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
+    /// How it stood.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<LimitNote>,
     /// Where it came from, when no key tells.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<IpAddr>,

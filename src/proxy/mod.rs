@@ -288,6 +288,7 @@ impl Worker {
                     code: told.code,
                     status: told.status.as_u16(),
                     rule: rejection.rule(),
+                    limits: rejection.limits(),
                     source: unknown.then(|| failures::source(trail.peer)),
                     duration_ms: self.proxy.clock.now_ms() - trail.started_ms,
                 };

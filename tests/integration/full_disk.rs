@@ -52,7 +52,7 @@ async fn gauge(process: &Process, name: &str) -> String {
     let page = process.operator(VIEWER).get("/metrics").await;
     let text = page.text();
     let line = text.lines().find(|line| line.starts_with(name));
-    line.expect(&text).rsplit(' ').next().unwrap().to_owned()
+    line.expect(text).rsplit(' ').next().unwrap().to_owned()
 }
 
 async fn is_ready(process: &Process) -> bool {

@@ -13,6 +13,7 @@
 mod admin;
 mod approvals;
 mod arguments;
+mod budget_records;
 mod budgets;
 mod calls;
 mod chat;

@@ -106,6 +106,7 @@ function admitted(record) {
       ["Tools observed", (tools.observed ?? []).join(", ")],
       ["Made to ask", (tools.made_to_ask ?? []).join(", ")],
     ]),
+    limits(record),
   ];
 }
 
@@ -135,6 +136,7 @@ function refused(record) {
   return [
     at < 0 ? null : chips(GUARDS.map(([name], place) => [name, place < at ? "passed" : place === at ? "blocked" : "unasked"])),
     facts([["Code", h("code", null, record.code)], ["Rule", record.rule], ["From", record.source]]),
+    limits(record),
   ];
 }
 
@@ -161,14 +163,32 @@ function call(record) {
 }
 
 function settled(record) {
-  return facts([
+  return [facts([
     ["Cost", nanoDollars(record.cost_nano_usd), record.estimated ? h("span", { class: "muted" }, " estimated: the provider reported no usage") : null],
     ["Input", `${count(record.input_tokens)} tokens`, record.cached_tokens ? h("span", { class: "muted" }, `, ${count(record.cached_tokens)} of them cached`) : null],
     ["Output", `${count(record.output_tokens)} tokens`, record.reasoning_tokens ? h("span", { class: "muted" }, `, ${count(record.reasoning_tokens)} of them reasoning`) : null],
     ["Answered by", record.answered_model ?? record.resolved_model],
     ["Tool calls", record.tool_calls ? count(record.tool_calls) : null],
     ["Usage", record.usage_suspect ? badge("warn", "suspect") : null],
-  ]);
+  ]), limits(record)];
+}
+
+/** What was left of each limit before and after, with what makes up the difference. */
+function limits(record) {
+  if (!record.limits?.length) return null;
+  return facts(record.limits.map((limit) => {
+    const of = (amount) => (limit.unit === "usd" ? nanoDollars(amount) : count(amount));
+    const left = (used, reserved) => h("span", { title: `${of(used)} used, ${of(reserved)} reserved` }, of(Math.max(0, limit.limit - used - reserved)));
+    const refused = limit.needed !== undefined;
+    return [
+      limit.name,
+      left(limit.used, limit.reserved),
+      refused ? null : " → ",
+      refused ? null : left(limit.used_after, limit.reserved_after),
+      h("span", { class: "muted" }, ` left of ${of(limit.limit)}`),
+      refused ? `, needed ${of(limit.needed)}` : null,
+    ];
+  }));
 }
 
 function approval(record) {

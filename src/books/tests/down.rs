@@ -346,6 +346,7 @@ async fn refusals_do_not_pile_up_in_memory_and_their_number_is_told_later() {
             code: "guard_unavailable",
             status: 503,
             rule: None,
+            limits: Vec::new(),
             source: None,
             duration_ms: 0,
         };

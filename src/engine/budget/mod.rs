@@ -14,6 +14,8 @@ mod window;
 
 use std::{num::NonZeroU64, sync::Arc};
 
+use serde::Serialize;
+
 pub use self::{
     lease::{Lease, grant, largest},
     sliding::Sliding,
@@ -59,6 +61,25 @@ pub struct LimitSpec {
     pub calendar: Calendar,
     /// Only counts: a request that passes it is recorded as one that it would have refused.
     pub observe: bool,
+}
+
+/// How one limit stood before and after, as this process knew it: dollars are counted in
+/// billionths. For the ledger.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LimitNote {
+    /// As in the configuration: `daily_cost_usd`.
+    pub name: &'static str,
+    /// What it counts: `key/NAME/usd/day`.
+    pub account: Arc<str>,
+    pub unit: &'static str,
+    pub limit: u64,
+    pub used: u64,
+    pub reserved: u64,
+    pub used_after: u64,
+    pub reserved_after: u64,
+    /// Of a refusal: what there was no room for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub needed: Option<u64>,
 }
 
 /// So many rows for one account and minute are still quickly summed.

@@ -53,7 +53,7 @@ pub(super) fn permit(
     let counted = asked.run.filter(|_| reservation.is_some());
     let step = counted.and_then(|run| run.count(proxy));
     let client_cap = call.cap.map(|(_, cap)| cap);
-    let permit = Permit {
+    let mut permit = Permit {
         books: proxy.books.clone(),
         clock: proxy.clock.clone(),
         request_id: Arc::clone(asked.request_id),
@@ -208,12 +208,14 @@ fn seed(request_id: &str) -> u128 {
 
 impl Permit {
     fn record_start(
-        &self,
+        &mut self,
         asked: &Asked<'_>,
         body: &[u8],
         cap: Option<u64>,
         (warnings, tools, resumes): (Vec<&'static str>, OfferNotes, Option<Arc<str>>),
     ) {
+        let notes = |held: &mut Reservation| std::mem::take(&mut held.notes);
+        let limits = self.reservation.as_mut().map_or_else(Vec::new, notes);
         let reserved = self.reservation.as_ref();
         let opening = Opening {
             subject: self.subject.clone(),
@@ -223,6 +225,7 @@ impl Permit {
             reserved_nano_usd: reserved.map_or(0, |held| held.cost),
             reserved_tokens: reserved.map_or(0, |held| held.tokens),
             input_bound: reserved.map_or(0, Reservation::input_tokens),
+            limits,
             output_cap: cap,
             body_sha256: hex::encode(Sha256::digest(body)),
             warnings,

@@ -248,6 +248,7 @@ impl Permit {
             code: told.code,
             status: told.status.as_u16(),
             rule: rejection.rule(),
+            limits: rejection.limits(),
             source: None,
             duration_ms: self.clock.now_ms() - self.started_ms,
         };

@@ -6,7 +6,7 @@ use http::StatusCode;
 
 use super::{super::rejection::Rejection, permit::Permit};
 use crate::{
-    books::Actual,
+    books::{Actual, Reservation},
     engine::{
         chat::Tally,
         pricing::{Usage, UsageReading},
@@ -45,9 +45,8 @@ impl Permit {
         let estimated = estimated || lost.tokens > 0;
         let cost = self.cost_of(&usage, tally.service_tier.as_deref()) + lost.cost;
         let tokens = usage.input + usage.output + lost.tokens;
-        if let Some(reservation) = self.reservation.take() {
-            reservation.settle(Actual { tokens, cost }, now_ms);
-        }
+        let settle = |held: Reservation| held.settle(Actual { tokens, cost }, now_ms);
+        let limits = self.reservation.take().map_or_else(Vec::new, settle);
         let reported = tally.usage.is_some();
         let zero_beside_text = reported && usage.output == 0 && tally.written > 0;
         let closing = Closing {
@@ -65,6 +64,7 @@ impl Permit {
             outcome,
             status,
             tool_calls: tally.tool_calls,
+            limits,
             duration_ms: now_ms - self.started_ms,
         };
         let event = Event::RequestSettled(Box::new(closing));

@@ -15,6 +15,7 @@ use self::shape::Shape;
 use crate::{
     books::{Refusal, Shortfall},
     engine::{
+        budget::LimitNote,
         chain::{Block, guard_object, notice},
         guard::tool_offers::OfferDenied,
         run::Stop,
@@ -177,6 +178,14 @@ impl Rejection {
             Self::ToolDenied(denied) => Some(denied.rule.to_owned()),
             Self::RunStopped(stop) => Some(stop.rule.to_owned()),
             _ => None,
+        }
+    }
+
+    /// How the limit stands that said no.
+    pub fn limits(&self) -> Vec<LimitNote> {
+        match self {
+            Self::Limit(shortfall) => vec![shortfall.note()],
+            _ => Vec::new(),
         }
     }
 

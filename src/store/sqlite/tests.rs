@@ -79,6 +79,7 @@ fn settled(at: i64, key: &str, model: &str, cost: u64) -> Record {
         outcome: Outcome::Completed,
         status: 200,
         tool_calls: 0,
+        limits: Vec::new(),
         duration_ms: 1,
     };
     Record {
@@ -94,6 +95,7 @@ fn refused(at: i64, rule: Option<&str>) -> Record {
         code: "insufficient_quota",
         status: 402,
         rule: rule.map(str::to_owned),
+        limits: Vec::new(),
         source: None,
         duration_ms: 1,
     };

@@ -19,7 +19,7 @@ fn what_nothing_reads_is_refused_with_the_nearest_name() {
             "[server]",
             "[totally_else]\nx = 1\n[server]",
             &[
-                "tallygate.toml:1:2: totally_else: unknown member; known: server, store, ledger, approvals, providers, models, tools, policies_dir, keys, operators, tenants, global, price_table",
+                "tallygate.toml:1:2: totally_else: unknown member; known: server, store, ledger, approvals, telemetry, providers, models, tools, policies_dir, keys, operators, tenants, global, price_table",
             ],
         ),
         (
